@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * bench_behind beside --socket PATH --run PROJECT/RUN --bytes N --tensors N --work-ms N
+ *                     --threads N
  * bench_behind describe --socket PATH --run PROJECT/RUN --pieces N
  *
  * One round for each line on standard input.
- *     beside     runs a loop that stands for training three times: alone, beside a thread that only
- *                copies the bytes (memcpy), and beside a save: begin, describe and
- *                cairn_save_stage_begin before the loop, cairn_save_fence after it. {"begin_us",
- *                "describe_us", "stage_begin_us", "fence_us", "blocked_us", "alone_us",
- *                "memcpy_us", "beside_us"}. blocked_us is the copy's cost: all but begin_us, the
- *                uploader's reply after a journal sync. Rounds wait for the commit.
+ *     beside     runs a loop that stands for training three times: alone, beside --threads threads
+ *                that only copy the bytes (memcpy), and beside a save, which as many copy: begin,
+ *                describe and cairn_save_stage_begin before the loop, cairn_save_fence after it.
+ *                {"begin_us", "describe_us", "stage_begin_us", "fence_us", "blocked_us",
+ *                "alone_us", "memcpy_us", "beside_us"}. blocked_us is the copy's cost: all but
+ *                begin_us, the uploader's reply after a journal sync. Rounds wait for the commit.
  *     describe   {"tensors_us", "known_us", "again_us"}: cairn_save_tensors of N pieces, and the
  *                second cairn_save_pieces and cairn_save_again with other addresses, when their
  *                memory is allocated.
@@ -26,12 +27,14 @@
 
 #define WAIT_MS 300000
 #define PIECE_BYTES 64
+#define THREADS_MAX 64
 
 struct behind {
     bool beside;
     struct cairn_session *session;
     uint64_t step, bytes, rounds;
     size_t count;
+    uint32_t threads; /* that copy */
     uint8_t *source, *copy;
     struct cairn_tensor_piece *pieces;
     const void **addresses[2];
@@ -91,20 +94,32 @@ static uint64_t train(uint64_t rounds) {
     return cairn_mono_us() - began_us;
 }
 
+struct part {
+    uint8_t *to;
+    const uint8_t *from;
+    uint64_t bytes;
+};
+
 static void *only_copy(void *owner) {
-    const struct behind *behind = owner;
-    memcpy(behind->copy, behind->source, behind->bytes);
+    const struct part *part = owner;
+    memcpy(part->to, part->from, part->bytes);
     return NULL;
 }
 
 static enum cairn_code train_beside_memcpy(struct behind *behind, uint64_t *ret_us,
                                            struct cairn_error *err) {
-    pthread_t thread;
-    if (pthread_create(&thread, NULL, only_copy, behind))
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no thread");
+    pthread_t threads[THREADS_MAX];
+    struct part parts[THREADS_MAX];
+    uint32_t count = 0;
+    for (; count < behind->threads; count++) {
+        uint64_t begin = behind->bytes * count / behind->threads;
+        uint64_t end = behind->bytes * (count + 1) / behind->threads;
+        parts[count] = (struct part){behind->copy + begin, behind->source + begin, end - begin};
+        if (pthread_create(&threads[count], NULL, only_copy, &parts[count])) break;
+    }
     *ret_us = train(behind->rounds);
-    pthread_join(thread, NULL);
-    return CAIRN_OK;
+    for (uint32_t i = 0; i < count; i++) pthread_join(threads[i], NULL);
+    return count == behind->threads ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no thread");
 }
 
 static enum cairn_code train_beside_save(struct behind *behind, uint64_t us[5],
@@ -199,6 +214,8 @@ int main(int count, char **values) {
                                  : behind.count * PIECE_BYTES;
     enum cairn_code code = make_pieces(&behind, &error);
     if (!code && behind.beside) {
+        uint64_t threads = bench_flag_number(count, values, "--threads", 1);
+        behind.threads = (uint32_t)cairn_min_u64(cairn_max_u64(threads, 1), THREADS_MAX);
         behind.copy = bench_memory(behind.bytes);
         behind.rounds = rounds_of(bench_flag_number(count, values, "--work-ms", 1000));
     }
@@ -207,6 +224,7 @@ int main(int count, char **values) {
                                          .job = "bench",
                                          .world_size = 1,
                                          .bytes = behind.bytes + 64 * CAIRN_MIB,
+                                         .copy_threads = behind.threads,
                                          .timeout_ms = WAIT_MS,
                                          .socket = bench_flag(count, values, "--socket", NULL)};
     if (!code) code = cairn_open(&options, &behind.session, NULL, &error);

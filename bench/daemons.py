@@ -47,9 +47,9 @@ class Daemon:
 
 class World:
     """Server and uploader over a folder store, and one trainer whose runs are its stalls; size None:
-    the trainers are the figure's."""
+    the trainers are the figure's. more: arguments of the uploader."""
 
-    def __init__(self, lab, size):
+    def __init__(self, lab, size, more=()):
         self.folder = tempfile.mkdtemp(prefix="world-", dir=lab.folder)
         self.store = os.path.join(self.folder, "store")
         os.makedirs(self.store, exist_ok=True)
@@ -64,7 +64,7 @@ class World:
         self.uploader = Daemon(
             [program("cairn-uploader"), "--server", self.url, "--store", self.store, "--run-dir",
              self.folder, "--socket", socket, "--state-dir", self.folder, "--node", "bench",
-             "--memory-budget", "8GiB", "--ready-file", os.path.join(self.folder, "ready")],
+             "--memory-budget", "8GiB", "--ready-file", os.path.join(self.folder, "ready"), *more],
             os.path.join(self.folder, "uploader.log"), os.path.join(self.folder, "ready"))
         self.trainer = None
         self.saves = 0

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures of what goes beside the bytes of a save: tables, messages, records."""
+import glob
 import os
+import shutil
 import socket
 import statistics
+import sys
 import threading
 import time
 
 from bench import peers
 from bench.daemons import World
 from bench.figures_job import Daemons, cpu_of
-from bench.harness import Skip
+from bench.figures_python import side as python_side
+from bench.harness import BUILD, Skip
 from bench.figures_s3 import PUT, RAW, SINK, Figure, open_sink, put_side, raw_side
 from bench.programs import Process, Side, program
 
@@ -129,53 +133,86 @@ def plan_cache(lab):
                    unit="bytes" if name.endswith("bytes") else "s", scale=1)
 
 
-ASYNC_TENSORS, ASYNC_WORK_MS = 300, 2000
+ASYNC_TENSORS = 300
 ASYNC_SIZES = (64 << 20, 1 << 30, 4 << 30)  # of which those that --bytes allows
+ASYNC_WORK_MS, ASYNC_WORK_MS_A_GIB = 2000, 1500  # a step takes longer than the copy of what it trains
 
 
-def behind(lab, world, mode, *flags):
-    """Rounds of bench_behind, without the first, in which memory is touched."""
-    side = lab.keep(Process([program("bench_behind"), mode, "--socket", world.socket, *flags],
-                            peers.environment()))
+def rounds_of(lab, command, environment, after=lambda: None):
+    """Answers to `go`, without the first, in which memory is touched."""
+    side = lab.keep(Process(command, environment))
     answers = []
     for _ in range(lab.pairs_wanted + 1):
         side.child.stdin.write("go\n")
         side.child.stdin.flush()
         answers.append(side.answer())
+        after()
     side.close()
     return answers[1:]
 
 
+def behind(lab, world, mode, *flags, after=lambda: None):
+    return rounds_of(lab, [program("bench_behind"), mode, "--socket", world.socket, *flags], peers.environment(), after)
+
+
 @figure("stage-async", "what the copy of a save beside training blocks (describe, stage_begin, fence), the longest of "
-        "its rounds, and training beside it against training beside a memcpy of the bytes by one thread",
-        [("blocked_s", 0.005, "lower"), ("slow_down", 1.1, "lower")],
-        {"bench_behind", "cairn-server", "cairn-uploader"})
+        "its rounds, and training beside it against training beside a memcpy of the bytes by as many threads; what a "
+        "save by the Python package blocks, against DCP's DefaultStager of CPU tensors",
+        [("blocked_s", 0.005, "lower"), ("slow_down", 1.1, "lower"), ("stager", 0.2, "lower")],
+        {"bench_behind", "cairn", "cairn-server", "cairn-uploader"}, ("torch",))
 def stage_async(lab):
     world = lab.keep(World(lab, None))
+    threads = max(1, min(len(os.sched_getaffinity(0)) // 2, 4))  # as a session that is told no number
+
+    def forget():
+        for path in sorted(glob.glob(os.path.join(world.store, "bench", "async-*", "0*")))[:-1]:
+            shutil.rmtree(path, ignore_errors=True)
+
     for size in [size for size in ASYNC_SIZES if size <= lab.bytes] or [lab.bytes]:
-        rounds = behind(lab, world, "beside", "--run", "bench/async-%d" % size, "--bytes", str(size),
-                        "--tensors", str(ASYNC_TENSORS), "--work-ms", str(ASYNC_WORK_MS))
+        work_ms = max(ASYNC_WORK_MS, ASYNC_WORK_MS_A_GIB * size >> 30)
+        rounds = behind(lab, world, "beside", "--run", "bench/async-%d" % size, "--bytes", str(size), "--tensors",
+                        str(ASYNC_TENSORS), "--work-ms", str(work_ms), "--threads", str(threads), after=forget)
         of = "%d MiB" % (size >> 20)
         seconds = {name: [run[name] / 1e6 for run in rounds] for name in rounds[0]}
         lab.report("blocked_s", [max(seconds["blocked_us"])], 0.005, "lower",
                    seconds["fence_us"], seconds["begin_us"], unit="s", by=of)
         lab.report("slow_down", [a / b for a, b in zip(seconds["beside_us"], seconds["memcpy_us"])],
-                   1.1, "lower", seconds["beside_us"], seconds["alone_us"], unit="s", by=of)
+                   1.1, "lower", seconds["beside_us"], seconds["alone_us"], unit="s", by=of, threads=threads)
+    stager(lab, world)
+
+
+def stager(lab, world):
+    """Both sides' time for which they block, and that from their begin until all is copied."""
+    if not peers.name_of("torch"):
+        lab.absent("stager", 0.2, "lower", "torch could not be installed")
+        return
+    size = min(lab.bytes, 1 << 30)
+    ours = python_side(lab, world, "background", size)
+    for kind, goal in (("stager", 0.2), ("stager-async", None)):
+        a, b = lab.pairs(ours.go, python_side(lab, world, kind, size).go)
+        lab.report("stager", [x.seconds / y.seconds for x, y in zip(a, b)], goal, "lower", [x.seconds for x in a],
+                   [y.seconds for y in b], unit="s", peer=kind, total=[
+                       round(statistics.median(run.total for run in runs), 4) for runs in (a, b)])
 
 
 DESCRIBE_PIECES = 100_000
 
 
 @figure("describe", "100,000 pieces, microseconds for each: by an array, by known pieces at other addresses, "
-        "and by the save before", [("tensors_us", 0.2, "lower"), ("known_us", 0.2, "lower"),
-                                   ("again_us", 0.2, "lower")],
-        {"bench_behind", "cairn-server", "cairn-uploader"})
+        "and by the save before; and seconds of Python's one call for all of them",
+        [("tensors_us", 0.2, "lower"), ("known_us", 0.2, "lower"), ("again_us", 0.2, "lower"),
+         ("python_s", 0.02, "lower")], {"bench_behind", "cairn", "cairn-server", "cairn-uploader"})
 def describe(lab):
     world = lab.keep(World(lab, None))
     rounds = behind(lab, world, "describe", "--pieces", str(DESCRIBE_PIECES))
     for name in ("tensors_us", "known_us", "again_us"):
         each = [run[name] / DESCRIBE_PIECES for run in rounds]
         lab.report(name, each, 0.2, "lower", each, each, unit="us")
+    rounds = rounds_of(lab, [sys.executable, peers.script("describe.py"), BUILD, world.socket, str(DESCRIBE_PIECES)],
+                       peers.environment())
+    for name in ("known", "again"):
+        lab.report("python_s", [run[name] for run in rounds], 0.02, "lower", [run[name] for run in rounds], unit="s",
+                   by=name)
 
 
 PUSH_ROUNDS = 50

@@ -11,7 +11,7 @@ import urllib.parse
 
 from bench.harness import BUILD, Skip
 
-Run = collections.namedtuple("Run", "seconds cpu bytes crc32c memory note")
+Run = collections.namedtuple("Run", "seconds cpu bytes crc32c memory note total", defaults=(0,))
 START_SECONDS = 120
 
 
@@ -61,7 +61,7 @@ class Side(Process):
         if not answer["ok"]:
             raise RuntimeError("%s failed" % self.name)
         return Run(answer["seconds"], answer["cpu"], answer["bytes"], answer["crc32c"],
-                   answer.get("memory", 0), answer.get("note", ""))
+                   answer.get("memory", 0), answer.get("note", ""), answer.get("total", 0))
 
 
 class OneShot:

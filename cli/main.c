@@ -28,10 +28,10 @@ static void usage(FILE *to) {
           "  cairn put ./model llm/7b@1000                 keep a directory as a checkpoint\n"
           "  cairn get llm/7b@latest -d ./restored         get the newest one back, verified\n",
           to);
-    for (size_t i = 0; i < cairn_cli_verb_count; i++) {
-        const char *chapter = cairn_cli_verbs[i]->chapter;
+    for (size_t i = 0; i < cli_verb_count; i++) {
+        const char *chapter = cli_verbs[i]->chapter;
         if (chapter) fprintf(to, "\n%s:\n", chapter);
-        fprintf(to, "  %-10s %s\n", cairn_cli_verbs[i]->name, cairn_cli_verbs[i]->purpose);
+        fprintf(to, "  %-10s %s\n", cli_verbs[i]->name, cli_verbs[i]->purpose);
     }
     fputs("  version    Print the version.\n\n"
           "`cairn VERB --help` shows examples and flags of one verb.\n"
@@ -41,17 +41,10 @@ static void usage(FILE *to) {
           to);
 }
 
-static const struct cairn_cli_verb *find_verb(const char *name) {
-    for (size_t i = 0; i < cairn_cli_verb_count; i++)
-        if (!strcmp(cairn_cli_verbs[i]->name, name)) return cairn_cli_verbs[i];
+static const struct cli_verb *find_verb(const char *name) {
+    for (size_t i = 0; i < cli_verb_count; i++)
+        if (!strcmp(cli_verbs[i]->name, name)) return cli_verbs[i];
     return NULL;
-}
-
-static void find_program_folder(char *ret, size_t capacity) {
-    ssize_t size = readlink("/proc/self/exe", ret, capacity - 1);
-    ret[size > 0 ? size : 0] = '\0';
-    char *slash = strrchr(ret, '/');
-    if (slash) *slash = '\0';
 }
 
 /* A missing bucket exits as "not found", every other store failure as CAIRN_STORE. */
@@ -92,7 +85,7 @@ static bool wants_json(int argc, char **argv) {
 static void tell(const char *verb, bool json, enum cairn_code code, struct cairn_error *err) {
     /* The reader closed the pipe (head, a pager): not an error. */
     if (err->os_errno == EPIPE && ferror(stdout)) return;
-    cairn_cli_clean(err->message); /* may quote another user's text */
+    cli_clean(err->message); /* may quote another user's text */
     if (json && tell_json(verb, code, err)) return;
     fprintf(stderr, "cairn %s: %s\n", verb, err->message);
     if (err->request_id[0]) fprintf(stderr, "  the store's request id: %s\n", err->request_id);
@@ -103,23 +96,16 @@ static int unknown_verb(const char *name, bool json) {
     const char *names[VERBS_MAX];
     size_t count = 0;
     struct cairn_error err = {0};
-    while (count < VERBS_MAX && count < cairn_cli_verb_count) {
-        names[count] = cairn_cli_verbs[count]->name;
+    while (count < VERBS_MAX && count < cli_verb_count) {
+        names[count] = cli_verbs[count]->name;
         count++;
     }
-    const char *nearest = cairn_cli_nearest(name, names, count);
+    const char *nearest = cli_nearest(name, names, count);
     enum cairn_code code = cairn_fail(&err, CAIRN_INVALID, "no verb \"%s\"%s%s%s", name,
                                       nearest ? "; did you mean " : "", nearest ? nearest : "",
                                       nearest ? "?" : "; see cairn --help");
     if (!json || !tell_json(name, code, &err)) fprintf(stderr, "cairn: %s\n", err.message);
     return status_of(code, &err);
-}
-
-/* Continues the trace of TRACEPARENT, as OpenTelemetry does, or begins one. */
-static void take_trace(struct cairn_trace *ret) {
-    const char *text = getenv("TRACEPARENT");
-    if (!text || !cairn_trace_parse(cairn_view_of(text), ret)) cairn_trace_new(ret);
-    cairn_trace_set(ret);
 }
 
 /* CAIRN_PARENT, set by a server: the command ends with the thread that started it. */
@@ -156,9 +142,9 @@ int main(int argc, char **argv) {
         return cairn_code_info(CAIRN_INVALID)->exit_status;
     }
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
-        const struct cairn_cli_verb *asked = argc > 2 ? find_verb(argv[2]) : NULL;
+        const struct cli_verb *asked = argc > 2 ? find_verb(argv[2]) : NULL;
         struct cairn_error help_error = {0};
-        if (asked) return cairn_cli_help(asked, &help_error) == CAIRN_OK ? 0 : 1;
+        if (asked) return cli_help(asked, &help_error) == CAIRN_OK ? 0 : 1;
         if (argc > 2 && argv[2][0] != '-') return unknown_verb(argv[2], json);
         usage(stdout);
         return 0;
@@ -167,28 +153,34 @@ int main(int argc, char **argv) {
         printf("cairn %s\n", cairn_version());
         return 0;
     }
-    const struct cairn_cli_verb *verb = find_verb(argv[1]);
+    const struct cli_verb *verb = find_verb(argv[1]);
     if (!verb) return unknown_verb(argv[1], json);
     char folder[PATH_MAX];
-    find_program_folder(folder, sizeof folder);
+    ssize_t size = readlink("/proc/self/exe", folder, sizeof folder - 1);
+    folder[size > 0 ? size : 0] = '\0';
+    char *slash = strrchr(folder, '/');
+    if (slash) *slash = '\0';
     struct cairn_trace trace;
-    take_trace(&trace);
+    /* Continues the trace of TRACEPARENT, as OpenTelemetry does, or begins one. */
+    const char *parent = getenv("TRACEPARENT");
+    if (!parent || !cairn_trace_parse(cairn_view_of(parent), &trace)) cairn_trace_new(&trace);
+    cairn_trace_set(&trace);
     struct cairn_rest_seen seen = {0};
-    struct cairn_cli cli = {.program_folder = folder, .seen = &seen};
+    struct cli cli = {.program_folder = folder, .seen = &seen};
     struct cairn_error err = {0};
     enum cairn_code code = follow_parent(&err);
     if (code == CAIRN_OK) code = limit_memory(&err);
-    if (code == CAIRN_OK) code = cairn_cli_parse(verb, argc - 1, argv + 1, &cli, &err);
+    if (code == CAIRN_OK) code = cli_parse(verb, argc - 1, argv + 1, &cli, &err);
     /* `cairn profile` repairs the profiles file, so it runs whatever the file holds. */
-    if (code == CAIRN_OK && !cli.help && verb != &cairn_cli_verb_profile)
-        code = cairn_cli_profile_choose(&cli, &err);
-    cairn_cli_print_as(&cli);
-    cairn_cli_paint_init(&cli);
-    if (code == CAIRN_OK) code = cli.help ? cairn_cli_help(verb, &err) : verb->run(&cli, &err);
+    if (code == CAIRN_OK && !cli.help && verb != &cli_verb_profile)
+        code = cli_profile_choose(&cli, &err);
+    cli_print_as(&cli);
+    cli_paint_init(&cli);
+    if (code == CAIRN_OK) code = cli.help ? cli_help(verb, &err) : verb->run(&cli, &err);
     if (code != CAIRN_OK) {
         /* put and import call the uploader, which names an older server itself. */
-        if (verb != &cairn_cli_verb_put && verb != &cairn_cli_verb_import)
-            cairn_cli_name_older_server(&cli, code, &err);
+        if (verb != &cli_verb_put && verb != &cli_verb_import)
+            cli_name_older_server(&cli, code, &err);
         tell(verb->name, json, code, &err);
     }
     return status_of(code, &err);

@@ -41,14 +41,7 @@ static void put_title(FILE *to, const char *name, char section) {
     fprintf(to, "\" \"%c\" \"\" \"cairn %s\" \"Cairn\"\n", section, cairn_version());
 }
 
-/* .nf: lines keep their breaks. */
-static void put_examples(FILE *to, const char *examples) {
-    fputs(".SH EXAMPLES\n.nf\n", to);
-    put_line(to, examples);
-    fputs(".fi\n", to);
-}
-
-static void put_flag(FILE *to, const struct cairn_cli_flag *flag) {
+static void put_flag(FILE *to, const struct cli_flag *flag) {
     fputs(".TP\n", to);
     if (flag->letter) fprintf(to, "\\fB\\-%c\\fR, ", flag->letter);
     fputs("\\fB\\-\\-", to);
@@ -59,9 +52,9 @@ static void put_flag(FILE *to, const struct cairn_cli_flag *flag) {
     put_line(to, flag->help);
 }
 
-static void write_verb(FILE *to, const struct cairn_cli_verb *verb) {
+static void write_verb(FILE *to, const struct cli_verb *verb) {
     char name[64];
-    const struct cairn_cli_flag *flag;
+    const struct cli_flag *flag;
     snprintf(name, sizeof name, "cairn-%s", verb->name);
     put_title(to, name, '1');
     fputs(".SH NAME\n", to);
@@ -70,30 +63,11 @@ static void write_verb(FILE *to, const struct cairn_cli_verb *verb) {
     put_line(to, verb->purpose);
     fputs(".SH SYNOPSIS\n", to);
     put_line(to, verb->synopsis);
-    put_examples(to, verb->examples);
-    fputs(".SH OPTIONS\n", to);
-    for (size_t i = 0; (flag = cairn_cli_flag_at(verb, i)); i++) put_flag(to, flag);
+    fputs(".SH EXAMPLES\n.nf\n", to); /* .nf: lines keep their breaks */
+    put_line(to, verb->examples);
+    fputs(".fi\n.SH OPTIONS\n", to);
+    for (size_t i = 0; (flag = cli_flag_at(verb, i)); i++) put_flag(to, flag);
     fputs(".SH SEE ALSO\n\\fBcairn\\fR(1)\n", to);
-}
-
-static void write_all(FILE *to) {
-    put_title(to, "cairn", '1');
-    fputs(".SH NAME\ncairn \\- keeps the checkpoints of training jobs\n"
-          ".SH SYNOPSIS\n\\fBcairn\\fR \\fIVERB\\fR [flags] [arguments]\n.SH VERBS\n",
-          to);
-    for (size_t i = 0; i < cairn_cli_verb_count; i++) {
-        const char *chapter = cairn_cli_verbs[i]->chapter;
-        if (chapter) fputs(".SS ", to);
-        if (chapter) put_line(to, chapter);
-        fputs(".TP\n\\fBcairn\\-", to);
-        put_text(to, cairn_cli_verbs[i]->name);
-        fputs("\\fR(1)\n", to);
-        put_line(to, cairn_cli_verbs[i]->purpose);
-    }
-    fputs(".SH EXIT STATUS\n"
-          "0 ok, 1 error, 2 usage, 3 not found, 4 not allowed, 5 unavailable, 6 refused,\n"
-          "7 integrity failure, 8 timeout, 130 interrupted.\n",
-          to);
 }
 
 static FILE *opened(const char *path, const char *mode) {
@@ -162,13 +136,29 @@ int main(int argc, char **argv) {
         return 2;
     }
     FILE *page = open_page(argv[1], "cairn");
-    write_all(page);
+    put_title(page, "cairn", '1');
+    fputs(".SH NAME\ncairn \\- keeps the checkpoints of training jobs\n"
+          ".SH SYNOPSIS\n\\fBcairn\\fR \\fIVERB\\fR [flags] [arguments]\n.SH VERBS\n",
+          page);
+    for (size_t i = 0; i < cli_verb_count; i++) {
+        const char *chapter = cli_verbs[i]->chapter;
+        if (chapter) fputs(".SS ", page);
+        if (chapter) put_line(page, chapter);
+        fputs(".TP\n\\fBcairn\\-", page);
+        put_text(page, cli_verbs[i]->name);
+        fputs("\\fR(1)\n", page);
+        put_line(page, cli_verbs[i]->purpose);
+    }
+    fputs(".SH EXIT STATUS\n"
+          "0 ok, 1 error, 2 usage, 3 not found, 4 not allowed, 5 unavailable, 6 refused,\n"
+          "7 integrity failure, 8 timeout, 130 interrupted.\n",
+          page);
     close_page(page);
-    for (size_t i = 0; i < cairn_cli_verb_count; i++) {
+    for (size_t i = 0; i < cli_verb_count; i++) {
         char name[64];
-        snprintf(name, sizeof name, "cairn-%s", cairn_cli_verbs[i]->name);
+        snprintf(name, sizeof name, "cairn-%s", cli_verbs[i]->name);
         page = open_page(argv[1], name);
-        write_verb(page, cairn_cli_verbs[i]);
+        write_verb(page, cli_verbs[i]);
         close_page(page);
     }
     return 0;

@@ -24,6 +24,7 @@ static void session_free(struct cairn_session *session) {
     cairn_client_saves_free(session);
     cairn_client_restores_close(session);
     cairn_client_session_free(session);
+    cairn_client_array_forget();
 }
 
 static void session_free_at(struct cairn_session **session) {
@@ -39,7 +40,7 @@ enum cairn_code cairn_open(const struct cairn_open_options *options, struct cair
     __attribute__((cleanup(session_free_at))) struct cairn_session *session = made;
     CAIRN_TRY(cairn_client_saves_new(session, err));
     enum cairn_code code = cairn_client_session_open(session, err);
-    if (code) return cairn_within(err, code, "%s rank %u", session->run, session->rank);
+    if (code) return cairn_client_named(session, code, err);
     CAIRN_TRY(cairn_client_sound(session, err));
     if (ret_resume) *ret_resume = session->resumed;
     *ret = CAIRN_TAKE(session);
@@ -83,12 +84,12 @@ enum cairn_code cairn_session_renew(struct cairn_session *session,
     CAIRN_TRY(cairn_client_enter(session, err));
     enum cairn_code code = cairn_client_session_renewal(session, options, &made, err);
     cairn_client_leave(session);
-    if (code) return cairn_within(err, code, "%s rank %u", session->run, session->rank);
+    if (code) return cairn_client_named(session, code, err);
     (void)leave(session, &left);
     code = open_again(session, made, &own);
     session->saves->notice = left; /* for the next cairn_session_problem */
     if (code) {
-        (void)cairn_within(&own, code, "%s rank %u", session->run, session->rank);
+        (void)cairn_client_named(session, code, &own);
         cairn_client_session_refuse(session, &own);
         if (err) *err = own;
         return code;

@@ -54,6 +54,8 @@ static inline struct cairn_view cairn_view_of(const char *text) {
 
 /* CAIRN_AUTO(buf) body = {0};  calls cairn_buf_release(&body) at scope end. */
 #define CAIRN_AUTO(type) __attribute__((cleanup(cairn_##type##_release))) struct cairn_##type
+/* CAIRN_RELEASED(release_call) struct call call = {0};  the same for a type of one file. */
+#define CAIRN_RELEASED(release) __attribute__((cleanup(release)))
 /* CAIRN_AUTO_PTR(thing) p = NULL;  calls cairn_thing_free(p) at scope end. */
 #define CAIRN_AUTO_PTR(type) __attribute__((cleanup(cairn_##type##_free_at))) struct cairn_##type *
 #define CAIRN_DEFINE_AUTO_PTR(type)                                                                \

@@ -18,12 +18,8 @@ void cairn_buf_clear(struct cairn_buf *buf) {
     if (buf->data) buf->data[0] = '\0';
 }
 
-static size_t limit_of(const struct cairn_buf *buf) {
-    return buf->limit ? buf->limit : CAIRN_BUF_LIMIT_DEFAULT;
-}
-
 enum cairn_code cairn_buf_reserve(struct cairn_buf *buf, size_t more, struct cairn_error *err) {
-    size_t limit = limit_of(buf);
+    size_t limit = buf->limit ? buf->limit : CAIRN_BUF_LIMIT_DEFAULT;
     size_t needed = 0;
     if (cairn_add_overflows(buf->size, more, &needed) || needed > limit || needed == SIZE_MAX)
         return cairn_fail(err, CAIRN_TOO_LARGE,

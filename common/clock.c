@@ -73,10 +73,15 @@ uint64_t cairn_deadline_left_ms(const struct cairn_clock *clock, uint64_t deadli
     return now < deadline_ms ? deadline_ms - now : 0;
 }
 
-/* Proleptic Gregorian date of a day counted from 1970-01-01. Not gmtime_r: it takes the C library's
- * time zone lock, which may be held for ever in a forked child. Years start in March, so that the
- * leap day is the last day of a year. */
-static void date_of(int64_t day, int64_t *year, unsigned *month, unsigned *month_day) {
+void cairn_time_text(int64_t wall_ms, bool with_ms, char ret_text[32]) {
+    const int64_t day_ms = 86400000;
+    int64_t day = wall_ms / day_ms - (wall_ms % day_ms < 0);
+    unsigned of_day = (unsigned)((wall_ms % day_ms + day_ms) % day_ms);
+    int64_t year = 0;
+    unsigned month = 0, month_day = 0;
+    /* Proleptic Gregorian date of a day counted from 1970-01-01. Not gmtime_r: it takes the C
+     * library's time zone lock, which may be held for ever in a forked child. Years start in March,
+     * so that the leap day is the last day of a year. */
     const int64_t era_days = 146097; /* 400 years */
     int64_t from = day + 719468;     /* days since 0000-03-01 */
     int64_t era = (from >= 0 ? from : from - era_days + 1) / era_days;
@@ -84,18 +89,9 @@ static void date_of(int64_t day, int64_t *year, unsigned *month, unsigned *month
     unsigned era_year = (era_day - era_day / 1460 + era_day / 36524 - era_day / 146096) / 365;
     unsigned year_day = era_day - (365 * era_year + era_year / 4 - era_year / 100);
     unsigned from_march = (5 * year_day + 2) / 153;
-    *month_day = year_day - (153 * from_march + 2) / 5 + 1;
-    *month = from_march < 10 ? from_march + 3 : from_march - 9;
-    *year = (int64_t)era_year + era * 400 + (*month <= 2);
-}
-
-void cairn_time_text(int64_t wall_ms, bool with_ms, char ret_text[32]) {
-    const int64_t day_ms = 86400000;
-    int64_t day = wall_ms / day_ms - (wall_ms % day_ms < 0);
-    unsigned of_day = (unsigned)((wall_ms % day_ms + day_ms) % day_ms);
-    int64_t year = 0;
-    unsigned month = 0, month_day = 0;
-    date_of(day, &year, &month, &month_day);
+    month_day = year_day - (153 * from_march + 2) / 5 + 1;
+    month = from_march < 10 ? from_march + 3 : from_march - 9;
+    year = (int64_t)era_year + era * 400 + (month <= 2);
     char fraction[8] = "", text[64] = "";
     if (with_ms) snprintf(fraction, sizeof(fraction), ".%03u", of_day % 1000);
     snprintf(text, sizeof(text), "%04lld-%02u-%02uT%02u:%02u:%02u%sZ", (long long)year, month,

@@ -210,24 +210,6 @@ void cairn_config_release(struct cairn_config *config) {
 
 /* ---- file ---- */
 
-/* Double quotes around a value keep its leading and trailing spaces. */
-static enum cairn_code unquote(char **value, const char *origin, struct cairn_error *err) {
-    size_t size = strlen(*value);
-    if (**value != '"') return CAIRN_OK;
-    if (size < 2 || (*value)[size - 1] != '"')
-        return cairn_fail(err, CAIRN_INVALID, "%s: the closing quote is missing", origin);
-    (*value)[size - 1] = '\0';
-    ++*value;
-    return CAIRN_OK;
-}
-
-/* "FILE:LINE"; a long path keeps its end, which distinguishes files. */
-static void file_origin(const char *path, unsigned line, char ret[96]) {
-    size_t size = strlen(path);
-    bool cut = size > 80;
-    snprintf(ret, 96, "%s%s:%u", cut ? "..." : "", cut ? path + size - 77 : path, line);
-}
-
 static enum cairn_code read_line(struct cairn_config *config, char *line, const char *origin,
                                  unsigned *seen_at, unsigned number, struct cairn_error *err) {
     for (const char *c = line; *c; c++)
@@ -241,7 +223,14 @@ static enum cairn_code read_line(struct cairn_config *config, char *line, const 
     *equals = '\0';
     char *value = cairn_text_trim(equals + 1);
     key = cairn_text_trim(key);
-    CAIRN_TRY(unquote(&value, origin, err));
+    /* Double quotes around a value keep its leading and trailing spaces. */
+    size_t size = strlen(value);
+    if (*value == '"') {
+        if (size < 2 || value[size - 1] != '"')
+            return cairn_fail(err, CAIRN_INVALID, "%s: the closing quote is missing", origin);
+        value[size - 1] = '\0';
+        ++value;
+    }
     const struct cairn_config_row *row;
     CAIRN_TRY(find_or_suggest(config, key, origin, &row, err));
     unsigned *earlier = &seen_at[row - config->rows];
@@ -267,7 +256,10 @@ enum cairn_code cairn_config_file(struct cairn_config *config, const char *path,
         char *end = strchr(line, '\n');
         if (end) *end = '\0';
         char origin[96];
-        file_origin(path, number, origin);
+        /* "FILE:LINE"; a long path keeps its end, which distinguishes files. */
+        size_t size = strlen(path);
+        bool cut = size > 80;
+        snprintf(origin, 96, "%s%s:%u", cut ? "..." : "", cut ? path + size - 77 : path, number);
         CAIRN_TRY(read_line(config, line, origin, seen_at, number, err));
         line = end ? end + 1 : NULL;
     }
@@ -297,20 +289,6 @@ struct flag {
     const char *value;                  /* NULL: no flag left */
 };
 
-/* Splits "--part-size=64MiB" into key "part_size" and *ret_value, the text after '='. */
-static enum cairn_code split_flag(const char *argument, char ret_key[CONFIG_NAME_BYTES_MAX + 1],
-                                  const char **ret_value, struct cairn_error *err) {
-    const char *name = argument + 2, *equals = strchr(name, '=');
-    size_t size = equals ? (size_t)(equals - name) : strlen(name);
-    if (argument[1] != '-' || size == 0 || size > CONFIG_NAME_BYTES_MAX ||
-        memchr(name, '_', size) != NULL)
-        return cairn_fail(err, CAIRN_INVALID, "unknown flag \"%.64s\"", argument);
-    for (size_t i = 0; i < size; i++) ret_key[i] = name[i] == '-' ? '_' : name[i];
-    ret_key[size] = '\0';
-    *ret_value = equals ? equals + 1 : NULL;
-    return CAIRN_OK;
-}
-
 static enum cairn_code unknown_flag(const struct cairn_config *config, const char *argument,
                                     const char *key, struct cairn_error *err) {
     const struct cairn_config_row *near = nearest(config, key);
@@ -328,7 +306,15 @@ static enum cairn_code next_flag(const struct cairn_config *config, int argc, ch
     ++*index;
     if (!strcmp(argument, "--")) return CAIRN_OK;
     char key[CONFIG_NAME_BYTES_MAX + 1];
-    CAIRN_TRY(split_flag(argument, key, &ret->value, err));
+    /* "--part-size=64MiB": the key is part_size, the value follows '='. */
+    const char *name = argument + 2, *equals = strchr(name, '=');
+    size_t size = equals ? (size_t)(equals - name) : strlen(name);
+    if (argument[1] != '-' || size == 0 || size > CONFIG_NAME_BYTES_MAX ||
+        memchr(name, '_', size) != NULL)
+        return cairn_fail(err, CAIRN_INVALID, "unknown flag \"%.64s\"", argument);
+    for (size_t i = 0; i < size; i++) key[i] = name[i] == '-' ? '_' : name[i];
+    key[size] = '\0';
+    ret->value = equals ? equals + 1 : NULL;
     bool is_file = !strcmp(key, "config");
     ret->row = is_file ? NULL : find(config, key);
     if (!is_file && !ret->row && cairn_text_starts(key, "no_")) {
@@ -361,14 +347,6 @@ static enum cairn_code walk_flags(struct cairn_config *config, int argc, char **
     }
     if (ret_used) *ret_used = index - 1;
     return CAIRN_OK;
-}
-
-enum cairn_code cairn_config_flags(struct cairn_config *config, int argc, char **argv,
-                                   int *ret_used, struct cairn_error *err) {
-    const char *file = NULL;
-    CAIRN_TRY(walk_flags(config, argc, argv, &file, NULL, err));
-    if (file) CAIRN_TRY(cairn_config_file(config, file, err));
-    return walk_flags(config, argc, argv, NULL, ret_used, err);
 }
 
 enum cairn_code cairn_config_load(struct cairn_config *config, int argc, char **argv, int *ret_used,
@@ -405,23 +383,6 @@ static void unit_text(const struct unit *units, size_t count, uint64_t value, ch
     snprintf(ret, 40, "%llu%s", (unsigned long long)(value / units[i].size), units[i].name);
 }
 
-static void number_text(enum cairn_config_type type, uint64_t value, char ret[40]) {
-    static const struct unit sizes[] = {{"TiB", 1024 * CAIRN_GIB},
-                                        {"GiB", CAIRN_GIB},
-                                        {"MiB", CAIRN_MIB},
-                                        {"KiB", CAIRN_KIB},
-                                        {"", 1}};
-    static const struct unit times[] = {
-        {"d", 86400000}, {"h", 3600000}, {"min", 60000}, {"s", 1000}, {"ms", 1}};
-    static const struct unit counts[] = {{"", 1}};
-    if (type == CAIRN_CONFIG_SIZE)
-        unit_text(sizes, CAIRN_COUNT(sizes), value, ret);
-    else if (type == CAIRN_CONFIG_TIME)
-        unit_text(times, CAIRN_COUNT(times), value, ret);
-    else
-        unit_text(counts, CAIRN_COUNT(counts), value, ret);
-}
-
 static enum cairn_code print_value(const struct cairn_config *config,
                                    const struct cairn_config_row *row, struct cairn_buf *ret,
                                    struct cairn_error *err) {
@@ -433,7 +394,21 @@ static enum cairn_code print_value(const struct cairn_config *config,
         return cairn_buf_printf(ret, err, "\"%s\"", text);
     }
     char number[40];
-    number_text(row->type, *(const uint64_t *)slot, number);
+    uint64_t value = *(const uint64_t *)slot;
+    static const struct unit sizes[] = {{"TiB", 1024 * CAIRN_GIB},
+                                        {"GiB", CAIRN_GIB},
+                                        {"MiB", CAIRN_MIB},
+                                        {"KiB", CAIRN_KIB},
+                                        {"", 1}};
+    static const struct unit times[] = {
+        {"d", 86400000}, {"h", 3600000}, {"min", 60000}, {"s", 1000}, {"ms", 1}};
+    static const struct unit counts[] = {{"", 1}};
+    if (row->type == CAIRN_CONFIG_SIZE)
+        unit_text(sizes, CAIRN_COUNT(sizes), value, number);
+    else if (row->type == CAIRN_CONFIG_TIME)
+        unit_text(times, CAIRN_COUNT(times), value, number);
+    else
+        unit_text(counts, CAIRN_COUNT(counts), value, number);
     return cairn_buf_append_text(ret, number, err);
 }
 

@@ -82,10 +82,6 @@ enum cairn_code cairn_config_file(struct cairn_config *config, const char *path,
 /* Reads CAIRN_<NAME> of each row except FLAG rows; ignores other CAIRN_ variables. */
 enum cairn_code cairn_config_environment(struct cairn_config *config,
                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* --name value, --name=value, --flag for BOOL. Stops at the first argument that is no option;
- * *ret_used counts the arguments consumed. Loads --config FILE before all other flags. */
-enum cairn_code cairn_config_flags(struct cairn_config *config, int argc, char **argv,
-                                   int *ret_used, struct cairn_error *err) CAIRN_MUST_USE;
 /* For --help, --print-config and the like, before settings are read: removes `flag` from argv if it
  * stands before "--"; returns whether it did. */
 bool cairn_config_take(int *argc, char **argv, const char *flag);
@@ -93,7 +89,9 @@ enum cairn_code cairn_config_set(struct cairn_config *config, const char *name, 
                                  const char *origin, struct cairn_error *err) CAIRN_MUST_USE;
 /* Is the value the table's default, so that a program may choose a better one? */
 bool cairn_config_is_default(const struct cairn_config *config, const char *name);
-/* Applies defaults, file (--config or $CAIRN_CONFIG), environment and flags, in this order. */
+/* Applies defaults, file (--config or $CAIRN_CONFIG), environment and flags, in this order. A flag
+ * is --name value, --name=value, or --name of a BOOL; the first other argument ends them. *ret_used
+ * counts the arguments consumed. */
 enum cairn_code cairn_config_load(struct cairn_config *config, int argc, char **argv, int *ret_used,
                                   struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_config_print(const struct cairn_config *config, struct cairn_buf *ret,

@@ -85,7 +85,13 @@ uint32_t cairn_crc32c_power_of_x(uint64_t bits) {
 
 /* ---- CRC32C: the choice among implementations ---- */
 
-/* One implementation; crc is inverted before and after `update`. */
+/* From this size on copies bypass the cache; a smaller copy is probably read again soon, unless it
+ * is a part of a large one. Below PAST_BYTES_MIN the lines at both ends are most of the copy. */
+#define STREAMED_BYTES_MIN ((size_t)256 * 1024)
+#define PAST_BYTES_MIN ((size_t)4096)
+
+/* One implementation; crc is inverted before and after `update`. `copy` bypasses the cache, and is
+ * given PAST_BYTES_MIN or more. */
 struct loop {
     const char *name;
     bool (*usable)(void); /* NULL: always */
@@ -127,9 +133,6 @@ static uint32_t copy_blocks(uint32_t crc, uint8_t *to, const uint8_t *from, size
  * ones keep the streams busy on small blocks. */
 #define LONG_BYTES 4096
 #define SHORT_BYTES 256
-
-/* From this size on copies bypass the cache; a smaller copy is probably read again soon. */
-#define STREAMED_BYTES_MIN (256 * 1024)
 
 /* Prefetch distance. From memory 0, 512, 1,024 were equally fast, 2,048 and more slower (Zen 5). */
 #define AHEAD_BYTES 1024
@@ -297,7 +300,6 @@ FAST static uint32_t update_fast(uint32_t crc, const uint8_t *data, size_t size)
 
 /* Large copies: up to a line border, then 12 KiB at a time, then the rest. */
 FAST static uint32_t copy_fast(uint32_t crc, uint8_t *to, const uint8_t *from, size_t size) {
-    if (size < STREAMED_BYTES_MIN) return copy_blocks(crc, to, from, size);
     size_t head = -(uintptr_t)to & 63;
     crc = copy_blocks(crc, to, from, head);
     to += head;
@@ -460,7 +462,6 @@ mixed_block(uint32_t crc, uint8_t *to, const uint8_t *data, size_t words) {
     FAST static uint32_t copy_mixed_##words(uint32_t crc, uint8_t *to, const uint8_t *from,        \
                                             size_t size) {                                         \
         const size_t block = MIXED_FOLDED + 3 * mixed_stream(words);                               \
-        if (size < STREAMED_BYTES_MIN) return copy_blocks(crc, to, from, size);                    \
         size_t at = -(uintptr_t)to & 63;                                                           \
         crc = copy_blocks(crc, to, from, at);                                                      \
         for (; size - at >= block; at += block) crc = mixed_block(crc, to + at, from + at, words); \
@@ -564,7 +565,6 @@ wide_run(uint32_t crc, uint8_t *to, const uint8_t *data, size_t size) {
     }                                                                                              \
     target static uint32_t copy_##name(uint32_t crc, uint8_t *to, const uint8_t *from,             \
                                        size_t size) {                                              \
-        if (size < STREAMED_BYTES_MIN) return copy_blocks(crc, to, from, size);                    \
         size_t head = -(uintptr_t)to & 63;                                                         \
         crc = copy_blocks(crc, to, from, head);                                                    \
         size_t whole = (size - head) & ~(size_t)(STEP_BYTES - 1);                                  \
@@ -689,9 +689,18 @@ uint32_t cairn_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b) {
     return multiply(&castagnoli, power_of_x(&castagnoli, size_b, 3), crc_a) ^ crc_b;
 }
 
-uint32_t cairn_crc32c_copy(uint32_t crc, void *to, const void *from, size_t size) {
+static uint32_t copy_from(size_t past_min, uint32_t crc, void *to, const void *from, size_t size) {
     measure_for(size);
-    return ~atomic_load_explicit(&chosen.copier, memory_order_relaxed)->copy(~crc, to, from, size);
+    const struct loop *copier = atomic_load_explicit(&chosen.copier, memory_order_relaxed);
+    return ~(size < past_min ? copy_blocks : copier->copy)(~crc, to, from, size);
+}
+
+uint32_t cairn_crc32c_copy(uint32_t crc, void *to, const void *from, size_t size) {
+    return copy_from(STREAMED_BYTES_MIN, crc, to, from, size);
+}
+
+uint32_t cairn_crc32c_copy_part(uint32_t crc, void *to, const void *from, size_t size) {
+    return copy_from(PAST_BYTES_MIN, crc, to, from, size);
 }
 
 const char *cairn_crc32c_implementation(void) {

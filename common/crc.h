@@ -30,6 +30,8 @@
 uint32_t cairn_crc32c(uint32_t crc, const void *data, size_t size);
 uint32_t cairn_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b);
 uint32_t cairn_crc32c_copy(uint32_t crc, void *to, const void *from, size_t size);
+/* A part of a copy that is large as a whole: not left in the cache from 4 KiB on. */
+uint32_t cairn_crc32c_copy_part(uint32_t crc, void *to, const void *from, size_t size);
 /* Once per process, about 3 ms: times this CPU's implementations and selects the fastest. The first
  * large call measures, too; call this earlier where that delay matters. Until then the first usable
  * entry of crc.c's list is in use. */

@@ -3,6 +3,7 @@
 #include "common/error.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -46,6 +47,70 @@ enum cairn_code cairn_code_from_errno(int os_errno) {
     default:
         return CAIRN_IO;
     }
+}
+
+/* ---- what a failure is about ---- */
+
+#define RUNS_MAX 1024
+#define MARK "\001about\002" /* behind a text's NUL; no text has it */
+
+struct noted { /* the last bytes of a message */
+    char mark[sizeof(MARK)];
+    struct cairn_error_subject subject;
+};
+#define TEXT_BYTES (sizeof(((struct cairn_error *)0)->message) - sizeof(struct noted))
+
+static _Atomic(char *) runs[RUNS_MAX]; /* owned by the process; only appended to */
+
+uint16_t cairn_error_run(const char *run) {
+    for (uint16_t i = 0; i < RUNS_MAX; i++) {
+        char *found = atomic_load(&runs[i]);
+        if (!found) {
+            char *made = strdup(run);
+            if (!made) return 0;
+            if (atomic_compare_exchange_strong(&runs[i], &found, made)) return (uint16_t)(i + 1);
+            free(made); /* another thread's is there, in `found` */
+        }
+        if (!strcmp(found, run)) return (uint16_t)(i + 1);
+    }
+    return 0;
+}
+
+/* False: nothing was noted. */
+static bool get_noted(const struct cairn_error *err, struct noted *ret) {
+    memcpy(ret, err->message + TEXT_BYTES, sizeof(*ret));
+    return !memcmp(ret->mark, MARK, sizeof(MARK)) && ret->subject.run <= RUNS_MAX;
+}
+
+void cairn_error_note(struct cairn_error *err, const struct cairn_error_subject *subject) {
+    struct noted noted;
+    if (!err || strlen(err->message) >= TEXT_BYTES) return; /* the text matters more */
+    if (!get_noted(err, &noted)) {
+        memset(&noted, 0, sizeof(noted));
+        memcpy(noted.mark, MARK, sizeof(MARK));
+    }
+    struct cairn_error_subject *all = &noted.subject;
+    if (subject->run) all->run = subject->run;
+    if (subject->has_step) all->step = subject->step;
+    if (subject->has_rank) all->rank = subject->rank;
+    all->has_step = all->has_step || subject->has_step;
+    all->has_rank = all->has_rank || subject->has_rank;
+    memcpy(err->message + TEXT_BYTES, &noted, sizeof(noted));
+}
+
+int cairn_error_about(const struct cairn_error *err, struct cairn_error_about *ret) {
+    struct noted noted;
+    if (!ret) return 0;
+    *ret = (struct cairn_error_about){0};
+    if (!err || !get_noted(err, &noted)) return 0;
+    const struct cairn_error_subject *all = &noted.subject;
+    const char *run = all->run ? atomic_load(&runs[all->run - 1]) : NULL;
+    (void)cairn_text_copy(ret->run, sizeof(ret->run), run ? run : "");
+    ret->has_step = all->has_step;
+    ret->has_rank = all->has_rank;
+    ret->step = all->has_step ? all->step : 0;
+    ret->rank = all->has_rank ? all->rank : 0;
+    return ret->run[0] || ret->has_step || ret->has_rank;
 }
 
 /* ---- text that is safe to print, log and send (include/cairn/error.h#4) ---- */
@@ -159,7 +224,10 @@ enum cairn_code cairn_within(struct cairn_error *err, enum cairn_code code, cons
                              ...) {
     if (!err || code == CAIRN_OK) return code;
     int saved_errno = errno;
+    const size_t capacity = sizeof(err->message);
     char message[sizeof(err->message)] = "", context[CONTEXT_BYTES] = "";
+    struct noted noted;
+    const bool is_noted = get_noted(err, &noted);
     char raw[sizeof(context) + CHARACTER_BYTES];
     struct line whole = {context, sizeof(context), 0, 0, false};
     va_list arguments;
@@ -167,17 +235,19 @@ enum cairn_code cairn_within(struct cairn_error *err, enum cairn_code code, cons
     add_format(&whole, raw, sizeof(raw), format, arguments);
     va_end(arguments);
     size_t cause_bytes = strlen(err->message) + strlen(": ");
-    size_t room = sizeof(message) - 1 > cause_bytes ? sizeof(message) - 1 - cause_bytes : 0;
+    size_t room = capacity - 1 > cause_bytes ? capacity - 1 - cause_bytes : 0;
     room = room < CONTEXT_BYTES_MIN ? CONTEXT_BYTES_MIN : room;
     cairn_utf8_shorten(raw, 1 + (room < CONTEXT_BYTES_MAX ? room : CONTEXT_BYTES_MAX), context);
-    struct line line = {message, sizeof(message), 0, 0, false};
+    struct line line = {message, capacity, 0, 0, false};
     add_text(&line, raw);
     add_text(&line, ": ");
     char cause[sizeof(message)];
-    size_t left = sizeof(message) - line.used;
+    size_t left = capacity - line.used;
     cairn_utf8_shorten(cause, left, err->message); /* common/error.h#2, #4: its end stays */
     add_text(&line, cause);
-    memcpy(err->message, message, sizeof(message));
+    if (is_noted && strlen(message) < TEXT_BYTES)
+        memcpy(message + TEXT_BYTES, &noted, sizeof(noted));
+    memcpy(err->message, message, capacity);
     err->code = code;
     errno = saved_errno;
     return code;

@@ -231,25 +231,19 @@ enum cairn_code cairn_file_write_at(const struct cairn_file *file, const void *d
     return CAIRN_OK;
 }
 
-static bool is_zero(const char *bytes, size_t size) {
-    return !bytes[0] && !bytes[size - 1] && memcmp(bytes, bytes + 1, size - 1) == 0;
-}
-
-/* Punches a hole, which frees the space reserved for the bytes. */
-static bool make_hole(const struct cairn_file *file, uint64_t offset, size_t size) {
-    return fallocate(file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
-                     (off_t)size) == 0;
-}
-
 enum cairn_code cairn_file_write_sparse_at(const struct cairn_file *file, const void *data,
                                            size_t size, uint64_t offset, struct cairn_error *err) {
     struct stat status;
     size_t unwritten = 0, at = 0;
     const char *bytes = data;
-    /* A hole does not make a file longer. */
+    /* A hole frees the space reserved for its bytes and does not make a file longer. */
     bool within = !fstat(file->fd, &status) && (uint64_t)status.st_size >= offset + size;
     for (; within && at + CAIRN_MIB <= size; at += CAIRN_MIB) {
-        if (!is_zero(bytes + at, CAIRN_MIB) || !make_hole(file, offset + at, CAIRN_MIB)) continue;
+        const char *zeros = bytes + at;
+        if (zeros[0] || zeros[CAIRN_MIB - 1] || memcmp(zeros, zeros + 1, CAIRN_MIB - 1) != 0 ||
+            fallocate(file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(offset + at),
+                      (off_t)CAIRN_MIB) != 0)
+            continue;
         CAIRN_TRY(
             cairn_file_write_at(file, bytes + unwritten, at - unwritten, offset + unwritten, err));
         unwritten = at + CAIRN_MIB;

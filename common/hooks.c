@@ -17,7 +17,7 @@
 
 #define EXIT_STATUS 70
 
-enum action { ACTION_NONE, ACTION_KILL, ACTION_EXIT, ACTION_STOP, ACTION_DELAY, ACTION_FAIL };
+enum action { ACTION_NONE, ACTION_KILL, ACTION_EXIT, ACTION_STOP, ACTION_WAIT, ACTION_FAIL };
 
 static const char *const point_names[] = {
 #define POINT(name, where) name,
@@ -32,7 +32,8 @@ static struct {
     uint64_t nth; /* 0: every pass */
     uint64_t passes;
     uint64_t delay_ms;
-    bool read; /* the environment was read */
+    char until[512]; /* file; "": none */
+    bool read;       /* the environment was read */
 } chosen;
 
 static _Noreturn void refuse(const char *what, const char *text) {
@@ -54,7 +55,7 @@ static void choose_word(struct cairn_view word, const char *text) {
         enum action action;
     } actions[] = {
         {"kill", ACTION_KILL}, {"exit", ACTION_EXIT}, {"stop", ACTION_STOP}, {"fail", ACTION_FAIL}};
-    static const char delay[] = "delay=";
+    static const char delay[] = "delay=", until[] = "until=";
     for (size_t i = 0; i < CAIRN_COUNT(actions); i++) {
         if (word.size == strlen(actions[i].name) &&
             !memcmp(word.data, actions[i].name, word.size)) {
@@ -62,11 +63,18 @@ static void choose_word(struct cairn_view word, const char *text) {
             return;
         }
     }
+    if (word.size > strlen(until) && !memcmp(word.data, until, strlen(until))) {
+        size_t size = word.size - strlen(until);
+        if (size >= sizeof(chosen.until)) refuse("not understood", text);
+        memcpy(chosen.until, (const char *)word.data + strlen(until), size);
+        chosen.action = ACTION_WAIT;
+        return;
+    }
     uint64_t *number = &chosen.nth;
     if (word.size > strlen(delay) && !memcmp(word.data, delay, strlen(delay))) {
         word.data = (const char *)word.data + strlen(delay);
         word.size -= strlen(delay);
-        chosen.action = ACTION_DELAY;
+        chosen.action = ACTION_WAIT;
         number = &chosen.delay_ms;
     }
     if (cairn_parse_u64(word, number, NULL) != CAIRN_OK) refuse("not understood", text);
@@ -127,7 +135,8 @@ bool cairn_crashpoint_pass(const char *name) {
     if (action == ACTION_KILL) raise(SIGKILL);
     if (action == ACTION_EXIT) _exit(EXIT_STATUS);
     if (action == ACTION_STOP) raise(SIGSTOP);
-    if (action == ACTION_DELAY) sleep_ms(delay_ms);
+    if (action == ACTION_WAIT) sleep_ms(delay_ms);
+    while (action == ACTION_WAIT && chosen.until[0] && access(chosen.until, F_OK)) sleep_ms(1);
     errno = saved_errno;
     return action == ACTION_FAIL;
 }

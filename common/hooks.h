@@ -11,9 +11,9 @@
  *          2   a point that common/crashpoints.def does not list aborts, in the code and in the
  *              variable. A rule that common/rules.def does not list does not compile; CAIRN_WITHOUT
  *              and cairn_rule_take_out refuse it.
- *          3   CAIRN_CRASH_AT="name[:nth][:kill|exit|stop|delay=MS|fail]" chooses one point: nth
- *              counts passes from 1 (0: every pass; default 1); the default action is kill. exit
- *              ends with status 70.
+ *          3   CAIRN_CRASH_AT="name[:nth][:kill|exit|stop|delay=MS|until=FILE|fail]" chooses one
+ *              point: nth counts passes from 1 (0: every pass; default 1); the default action is
+ *              kill. exit ends with status 70; until waits for FILE to exist.
  *          4   CAIRN_CRASH_LIST=FILE gets each passed name as a line of its own.
  *          5   CAIRN_WITHOUT="Q41,Q44" takes rules out for the life of the process.
  * Limits:  one point a process; passes are counted up to 2^32. 62 rules.

@@ -5,7 +5,6 @@
  * values are counted in the raw text first; an input that jansson then refuses costs little. */
 #include "common/json.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/text.h"
@@ -38,25 +37,9 @@ struct scan {
     bool after_string; /* the last token was a string: a colon makes it a key */
 };
 
-static void scan_string(struct scan *scan) {
-    scan->at++;
-    while (scan->at < scan->size && scan->text[scan->at] != '"')
-        scan->at += scan->text[scan->at] == '\\' ? 2 : 1;
-    scan->at++;
-}
-
 static bool is_bare(char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
            c == '+' || c == '.';
-}
-
-/* "-0" is the only integer that would be read as 0 and written back as another text. */
-static enum cairn_code scan_bare(struct scan *scan, struct cairn_error *err) {
-    size_t start = scan->at;
-    while (scan->at < scan->size && is_bare(scan->text[scan->at])) scan->at++;
-    if (scan->at - start == 2 && !memcmp(scan->text + start, "-0", 2))
-        return cairn_fail(err, CAIRN_INVALID, "JSON: -0 at byte %zu is no integer", start);
-    return CAIRN_OK;
 }
 
 /* Counts one value and steps over its first token; jansson checks the structure. */
@@ -76,22 +59,24 @@ static enum cairn_code scan_token(struct scan *scan, struct cairn_error *err) {
     if (scan->nodes > scan->nodes_max + 1)
         return cairn_fail(err, CAIRN_TOO_LARGE, "JSON: more than %zu values", scan->nodes_max);
     if (string) {
-        scan_string(scan);
+        scan->at++;
+        while (scan->at < scan->size && scan->text[scan->at] != '"')
+            scan->at += scan->text[scan->at] == '\\' ? 2 : 1;
+        scan->at++;
         return CAIRN_OK;
     }
-    if (!opens) return scan_bare(scan, err);
+    if (!opens) {
+        /* "-0" is the only integer that would be read as 0 and written back as another text. */
+        size_t start = scan->at;
+        while (scan->at < scan->size && is_bare(scan->text[scan->at])) scan->at++;
+        if (scan->at - start == 2 && !memcmp(scan->text + start, "-0", 2))
+            return cairn_fail(err, CAIRN_INVALID, "JSON: -0 at byte %zu is no integer", start);
+        return CAIRN_OK;
+    }
     scan->at++;
     if (++scan->depth > JSON_DEPTH_MAX)
         return cairn_fail(err, CAIRN_INVALID, "JSON: nested deeper than %d at byte %zu",
                           JSON_DEPTH_MAX, scan->at - 1);
-    return CAIRN_OK;
-}
-
-static enum cairn_code scan_all(struct cairn_view text, size_t nodes_max, struct cairn_error *err) {
-    struct scan scan = {.text = text.data, .size = text.size, .nodes_max = nodes_max};
-    while (scan.at < scan.size) CAIRN_TRY(scan_token(&scan, err));
-    if (scan.nodes > nodes_max)
-        return cairn_fail(err, CAIRN_TOO_LARGE, "JSON: more than %zu values", nodes_max);
     return CAIRN_OK;
 }
 
@@ -116,7 +101,10 @@ enum cairn_code cairn_json_parse(struct cairn_view text, struct cairn_json_limit
         return cairn_fail(err, CAIRN_TOO_LARGE, "JSON: %zu bytes, at most %zu are taken", text.size,
                           bytes_max);
     if (text.size == 0) return cairn_fail(err, CAIRN_INVALID, "JSON: the document is empty");
-    CAIRN_TRY(scan_all(text, nodes_max, err));
+    struct scan scan = {.text = text.data, .size = text.size, .nodes_max = nodes_max};
+    while (scan.at < scan.size) CAIRN_TRY(scan_token(&scan, err));
+    if (scan.nodes > nodes_max)
+        return cairn_fail(err, CAIRN_TOO_LARGE, "JSON: more than %zu values", nodes_max);
     json_error_t problem;
     starved = false;
     json_t *json = json_loadb(text.data, text.size, JSON_REJECT_DUPLICATES, &problem);
@@ -344,6 +332,12 @@ enum cairn_code cairn_json_read(const json_t *object, const char *pointer,
     return open ? CAIRN_OK : refuse_unknown(object, pointer, fields, count, err);
 }
 
+enum cairn_code cairn_json_append(json_t *array, json_t *take_item, const char *what,
+                                  struct cairn_error *err) {
+    if (!json_array_append_new(array, take_item)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for %s", what);
+}
+
 unsigned cairn_json_depth(const json_t *json) {
     unsigned deepest = 0;
     const char *key = NULL;
@@ -440,20 +434,6 @@ static bool is_other_number(struct cairn_view text) {
     return digits && dots <= 1 && sign + digits + dots == text.size && (sign || dots);
 }
 
-static json_t *plain(struct cairn_view text) {
-    static const struct {
-        const char *word;
-        int value;
-    } words[] = {{"true", 1}, {"false", 0}, {"null", -1}, {"~", -1}};
-    uint64_t number = 0;
-    for (size_t i = 0; i < CAIRN_COUNT(words); i++)
-        if (strlen(words[i].word) == text.size && !memcmp(words[i].word, text.data, text.size))
-            return words[i].value < 0 ? json_null() : json_boolean(words[i].value);
-    if (!cairn_parse_u64(text, &number, NULL) && number <= INT64_MAX)
-        return json_integer((json_int_t)number);
-    return json_stringn(text.data, text.size);
-}
-
 static json_t *quoted(struct reader *reader) {
     CAIRN_AUTO(buf) text = {.limit = CAIRN_MIB};
     char quote = *reader->at++;
@@ -470,8 +450,11 @@ static json_t *quoted(struct reader *reader) {
     return json_stringn(text.size ? text.data : "", text.size);
 }
 
-/* A plain scalar: up to the end of the line, or in a flow up to the end of the value. */
-static struct cairn_view plain_at(const struct reader *reader, bool in_flow) {
+static json_t *scalar(struct reader *reader, bool in_flow) {
+    char first = char_at(reader, 0);
+    if (first == '\'' || first == '"') return quoted(reader);
+    if (strchr("&*!%@`|>", first)) return refuse(reader, "an indicator that is not taken");
+    /* A plain scalar: up to the end of the line, or in a flow up to the end of the value. */
     const char *at = reader->at, *end = at;
     for (; at < reader->end && *at != '\n'; at++) {
         bool blank_behind = at + 1 == reader->end || strchr(" \n", at[1]);
@@ -480,18 +463,21 @@ static struct cairn_view plain_at(const struct reader *reader, bool in_flow) {
         if (in_flow && strchr(",]}[{", *at)) break;
         if (*at != ' ') end = at + 1;
     }
-    return (struct cairn_view){reader->at, (size_t)(end - reader->at)};
-}
-
-static json_t *scalar(struct reader *reader, bool in_flow) {
-    char first = char_at(reader, 0);
-    if (first == '\'' || first == '"') return quoted(reader);
-    if (strchr("&*!%@`|>", first)) return refuse(reader, "an indicator that is not taken");
-    struct cairn_view text = plain_at(reader, in_flow);
+    struct cairn_view text = {reader->at, (size_t)(end - reader->at)};
     if (!text.size) return refuse(reader, "a value is wanted");
     if (is_other_number(text)) return refuse(reader, "numbers are whole, from 0 on");
     reader->at += text.size;
-    return plain(text);
+    static const struct {
+        const char *word;
+        int value;
+    } words[] = {{"true", 1}, {"false", 0}, {"null", -1}, {"~", -1}};
+    uint64_t number = 0;
+    for (size_t i = 0; i < CAIRN_COUNT(words); i++)
+        if (strlen(words[i].word) == text.size && !memcmp(words[i].word, text.data, text.size))
+            return words[i].value < 0 ? json_null() : json_boolean(words[i].value);
+    if (!cairn_parse_u64(text, &number, NULL) && number <= INT64_MAX)
+        return json_integer((json_int_t)number);
+    return json_stringn(text.data, text.size);
 }
 
 /* "|" or ">", each also with "-": the text of the following lines indented deeper than `outer`. */
@@ -542,19 +528,25 @@ static json_t *flow_value(struct reader *reader) {
     return first == '[' || first == '{' ? flow(reader) : scalar(reader, true);
 }
 
-static bool add_member(struct reader *reader, json_t *object) {
-    CAIRN_AUTO_JSON json_t *key = scalar(reader, true);
-    char number[24];
-    const char *name = json_string_value(key);
-    if (!key) return false;
+/* Reads a new member's name and its colon; an integer is a name as text. NULL: refused. */
+static json_t *member_name(struct reader *reader, bool in_flow, const json_t *object) {
+    CAIRN_AUTO_JSON json_t *key = scalar(reader, in_flow);
+    if (!key) return NULL;
     if (json_is_integer(key)) {
-        snprintf(number, sizeof(number), "%lld", (long long)json_integer_value(key));
-        name = number;
+        json_t *name = json_sprintf("%lld", (long long)json_integer_value(key));
+        json_decref(key);
+        key = name;
     }
-    if (!name || char_at(reader, 0) != ':') return refuse(reader, "a member is name: value");
-    if (json_object_get(object, name)) return refuse(reader, "a name twice");
+    if (!json_is_string(key) || char_at(reader, 0) != ':')
+        return refuse(reader, "a member is name: value");
+    if (json_object_get(object, json_string_value(key))) return refuse(reader, "a name twice");
     reader->at++;
-    return !json_object_set_new(object, name, flow_value(reader));
+    return CAIRN_TAKE(key);
+}
+
+static bool add_member(struct reader *reader, json_t *object) {
+    CAIRN_AUTO_JSON json_t *name = member_name(reader, true, object);
+    return name && !json_object_set_new(object, json_string_value(name), flow_value(reader));
 }
 
 static json_t *flow(struct reader *reader) {
@@ -603,19 +595,9 @@ static json_t *value_behind(struct reader *reader, int indent, bool of_name) {
 static json_t *mapping(struct reader *reader, int column) {
     CAIRN_AUTO_JSON json_t *object = json_object();
     for (;;) {
-        CAIRN_AUTO_JSON json_t *key = scalar(reader, false);
-        char number[24];
-        const char *name = json_string_value(key);
-        if (!key) return NULL;
-        if (json_is_integer(key)) {
-            snprintf(number, sizeof(number), "%lld", (long long)json_integer_value(key));
-            name = number;
-        }
-        if (!name || char_at(reader, 0) != ':') return refuse(reader, "a member is name: value");
-        if (json_object_get(object, name)) return refuse(reader, "a name twice");
-        reader->at++;
-        json_t *value = value_behind(reader, column, true);
-        if (!value || json_object_set_new(object, name, value)) return NULL;
+        CAIRN_AUTO_JSON json_t *name = member_name(reader, false, object);
+        json_t *value = name ? value_behind(reader, column, true) : NULL;
+        if (!value || json_object_set_new(object, json_string_value(name), value)) return NULL;
         int next = indent_of_next(reader);
         if (next > column) return refuse(reader, "a line that belongs to nothing");
         if (next < column || char_at(reader, (size_t)next) == '-') return CAIRN_TAKE(object);

@@ -39,6 +39,11 @@ static inline void cairn_json_drop_at(json_t **json) {
 }
 #define CAIRN_AUTO_JSON __attribute__((cleanup(cairn_json_drop_at)))
 
+/* for (json_t *item in the array). NULL counts as empty. */
+#define CAIRN_JSON_EACH(item, array)                                                               \
+    for (size_t item##_at = 0; item##_at != SIZE_MAX; item##_at = SIZE_MAX)                        \
+        for (json_t * item; (item = json_array_get((array), item##_at)); item##_at++)
+
 /* Call first in main: makes every parse that runs out of memory CAIRN_NO_MEMORY; otherwise jansson
  * may call it a syntax error. libcairn leaves the allocator of its host alone. */
 void cairn_json_watch_memory(void);
@@ -52,6 +57,10 @@ enum cairn_code cairn_json_show(const json_t *json, struct cairn_buf *ret,
 /* For people: two spaces of indent, keys in insertion order; json.h#5. */
 enum cairn_code cairn_json_dump_pretty(const json_t *json, struct cairn_buf *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
+
+/* CAIRN_NO_MEMORY, "no memory for <what>", also where take_item or array is NULL. */
+enum cairn_code cairn_json_append(json_t *array, json_t *take_item, const char *what,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
 
 /* Nesting depth; bounded by json.h#1 if the document was parsed. */
 unsigned cairn_json_depth(const json_t *json);

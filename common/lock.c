@@ -10,6 +10,7 @@ _Static_assert(CAIRN_LOCK_RANKS <= 64, "one bit per rank");
 
 #ifdef CAIRN_DEBUG_LOCKS
 static const char *const rank_names[] = {
+    "a lock that is not there",
 #define LOCK(name) #name,
 #include "common/locks.def"
 #undef LOCK
@@ -27,7 +28,7 @@ static _Noreturn void order_broken(const char *deed, enum cairn_lock_rank rank) 
 }
 
 static void rank_take(enum cairn_lock_rank rank) {
-    if (held_ranks >> rank) order_broken("taking", rank);
+    if (rank == CAIRN_LOCK_NONE || held_ranks >> rank) order_broken("taking", rank);
     held_ranks |= UINT64_C(1) << rank;
 }
 
@@ -54,13 +55,15 @@ static void rank_wait(enum cairn_lock_rank rank) {
     } while (0)
 
 void cairn_lock_init(struct cairn_lock *lock, enum cairn_lock_rank rank) {
-    CAIRN_PROMISE((unsigned)rank < CAIRN_LOCK_RANKS, rank = 0);
+    CAIRN_PROMISE(rank && (unsigned)rank < CAIRN_LOCK_RANKS, rank = (enum cairn_lock_rank)1);
     MUST(pthread_mutex_init(&lock->mutex, NULL));
     lock->rank = rank;
 }
 
 void cairn_lock_release(struct cairn_lock *lock) {
-    MUST(pthread_mutex_destroy(&lock->mutex));
+    int refused = pthread_mutex_destroy(&lock->mutex);
+    MUST(refused);
+    if (!refused) lock->rank = CAIRN_LOCK_NONE; /* one that is held stays */
 }
 
 void cairn_lock_take(struct cairn_lock *lock) {

@@ -6,8 +6,9 @@
  *          deadlock in production is rare and hard to reproduce.
  * Promise: 1   a thread that takes a lock ranked at or above one it holds aborts at once, in
  *              builds with CAIRN_DEBUG_LOCKS (dev and tsan).
- *          2   cairn_condition_wait returns false when the deadline passed.
- * Limits:  at most 64 ranks.
+ *          2   in these builds so does one that takes a lock before its init or after its release.
+ *          3   cairn_condition_wait returns false when the deadline passed.
+ * Limits:  at most 63 ranks.
  * Threads: any.
  * Next:    common/locks.def.
  */
@@ -18,6 +19,7 @@
 #include "common/base.h"
 
 enum cairn_lock_rank {
+    CAIRN_LOCK_NONE, /* of zeroed memory, and of a released lock */
 #define LOCK(name) CAIRN_LOCK_##name,
 #include "common/locks.def"
 #undef LOCK

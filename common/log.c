@@ -87,8 +87,102 @@ static size_t without_torn_character(const char *text, size_t size) {
     return end > 0 && (uint8_t)text[end - 1] >= 0xc0 ? end - 1 : size;
 }
 
-/* Appends escaped text after `size` bytes of the line; returns the new size, below the limit. */
-static size_t append_escaped(char *line, size_t size, const char *text, bool cut) {
+/* ---- values ---- */
+
+struct values { /* the key=value pairs of a line */
+    char *text;
+    size_t size;
+    bool quoted; /* inside quotes of the format */
+    bool cut;
+};
+
+static void put(struct values *values, const char *bytes, size_t size) {
+    size_t room = LINE_BYTES_MAX - 1 - values->size;
+    values->cut |= size > room;
+    size = cairn_min_u64(size, room);
+    memcpy(values->text + values->size, bytes, size);
+    values->size += size;
+}
+
+static void put_in_quotes(struct values *values, const char *value, size_t size) {
+    for (size_t i = 0; i < size; i++) {
+        if (value[i] == '"' || value[i] == '\\') put(values, "\\", 1);
+        put(values, &value[i], 1);
+    }
+}
+
+struct conversion { /* a printf conversion, '%' included */
+    char text[16];
+    size_t size;
+    char length, kind; /* length: 0, 'l', 'L' (ll), 'z' */
+};
+
+/* Formats one conversion and consumes its arguments, as vsnprintf would. */
+static void put_conversion(struct values *values, const struct conversion *at, va_list *arguments) {
+    char number[64] = "";
+    if (at->kind == 's') {
+        int most = strchr(at->text, '*')   ? va_arg(*arguments, int)
+                   : strchr(at->text, '.') ? (int)strtol(strchr(at->text, '.') + 1, NULL, 10)
+                                           : -1;
+        const char *value = va_arg(*arguments, const char *);
+        if (!value) value = "(null)";
+        /* log.h#2 */
+        size_t size = most < 0 ? strlen(value) : strnlen(value, (size_t)most);
+        bool bare = !values->quoted && values->size && values->text[values->size - 1] == '=';
+        bool breaks = false;
+        for (size_t i = 0; i < size; i++)
+            breaks |= (uint8_t)value[i] <= ' ' || value[i] == '"' || value[i] == 0x7f;
+        if (bare && breaks) put(values, "\"", 1);
+        if (values->quoted || (bare && breaks))
+            put_in_quotes(values, value, size);
+        else
+            put(values, value, size);
+        if (bare && breaks) put(values, "\"", 1);
+        return;
+    }
+    if (at->kind == '%')
+        put(values, "%", 1);
+    else if (at->length == 'L')
+        snprintf(number, sizeof(number), at->text, va_arg(*arguments, long long));
+    else if (at->length == 'l')
+        snprintf(number, sizeof(number), at->text, va_arg(*arguments, long));
+    else if (at->length == 'z')
+        snprintf(number, sizeof(number), at->text, va_arg(*arguments, size_t));
+    else
+        snprintf(number, sizeof(number), at->text, va_arg(*arguments, int));
+    put(values, number, strlen(number));
+}
+
+static void put_all(struct values *values, const char *format, va_list *arguments) {
+    while (*format) {
+        if (*format == '%') {
+            struct conversion at = {0};
+            size_t size = 1 + strspn(format + 1, "-+ 0#123456789.*");
+            for (; format[size] && strchr("hlzjt", format[size]); size++)
+                at.length = format[size] == 'l' && at.length == 'l' ? 'L' : format[size];
+            at.kind = format[size];
+            at.size = size + 1;
+            CAIRN_ASSERT(at.kind);
+            CAIRN_ASSERT(at.size < sizeof(at.text));
+            memcpy(at.text, format, at.size);
+            put_conversion(values, &at, arguments);
+            format += at.size;
+            continue;
+        }
+        values->quoted ^= *format == '"';
+        put(values, format++, 1);
+    }
+    values->text[values->size] = '\0';
+}
+
+/* ---- as text ---- */
+
+static size_t text_line(enum cairn_log_level level, const char *event, const char *time,
+                        const char *text, bool cut, char *line) {
+    const struct cairn_trace *trace = cairn_trace_get();
+    int head = snprintf(line, LINE_BYTES_MAX, "%s %s %.128s%s%s%s", time, level_names[level], event,
+                        trace ? " trace=" : "", trace ? trace->id : "", text[0] ? " " : "");
+    size_t size = (size_t)head; /* grows by the escaped text */
     const size_t room = LINE_BYTES_MAX - sizeof("...\n");
     bool is_text = cairn_utf8_valid(cairn_view_of(text));
     const uint8_t *at = (const uint8_t *)text;
@@ -114,137 +208,14 @@ static size_t append_escaped(char *line, size_t size, const char *text, bool cut
     return size;
 }
 
-/* ---- values ---- */
-
-struct values { /* the key=value pairs of a line */
-    char *text;
-    size_t size;
-    bool quoted; /* inside quotes of the format */
-    bool cut;
-};
-
-static void put(struct values *values, const char *bytes, size_t size) {
-    size_t room = LINE_BYTES_MAX - 1 - values->size;
-    values->cut |= size > room;
-    size = cairn_min_u64(size, room);
-    memcpy(values->text + values->size, bytes, size);
-    values->size += size;
-}
-
-static void put_in_quotes(struct values *values, const char *value, size_t size) {
-    for (size_t i = 0; i < size; i++) {
-        if (value[i] == '"' || value[i] == '\\') put(values, "\\", 1);
-        put(values, &value[i], 1);
-    }
-}
-
-/* log.h#2 */
-static void put_value(struct values *values, const char *value, size_t size) {
-    bool bare = !values->quoted && values->size && values->text[values->size - 1] == '=';
-    bool breaks = false;
-    for (size_t i = 0; i < size; i++)
-        breaks |= (uint8_t)value[i] <= ' ' || value[i] == '"' || value[i] == 0x7f;
-    if (bare && breaks) put(values, "\"", 1);
-    if (values->quoted || (bare && breaks))
-        put_in_quotes(values, value, size);
-    else
-        put(values, value, size);
-    if (bare && breaks) put(values, "\"", 1);
-}
-
-struct conversion { /* a printf conversion, '%' included */
-    char text[16];
-    size_t size;
-    char length, kind; /* length: 0, 'l', 'L' (ll), 'z' */
-};
-
-static struct conversion read_conversion(const char *format) {
-    struct conversion found = {0};
-    size_t size = 1 + strspn(format + 1, "-+ 0#123456789.*");
-    for (; format[size] && strchr("hlzjt", format[size]); size++)
-        found.length = format[size] == 'l' && found.length == 'l' ? 'L' : format[size];
-    found.kind = format[size];
-    found.size = size + 1;
-    CAIRN_ASSERT(found.kind);
-    CAIRN_ASSERT(found.size < sizeof(found.text));
-    memcpy(found.text, format, found.size);
-    return found;
-}
-
-/* Formats one conversion and consumes its arguments, as vsnprintf would. */
-static void put_conversion(struct values *values, const struct conversion *at, va_list *arguments) {
-    char number[64] = "";
-    if (at->kind == 's') {
-        int most = strchr(at->text, '*')   ? va_arg(*arguments, int)
-                   : strchr(at->text, '.') ? (int)strtol(strchr(at->text, '.') + 1, NULL, 10)
-                                           : -1;
-        const char *value = va_arg(*arguments, const char *);
-        if (!value) value = "(null)";
-        put_value(values, value, most < 0 ? strlen(value) : strnlen(value, (size_t)most));
-        return;
-    }
-    if (at->kind == '%')
-        put(values, "%", 1);
-    else if (at->length == 'L')
-        snprintf(number, sizeof(number), at->text, va_arg(*arguments, long long));
-    else if (at->length == 'l')
-        snprintf(number, sizeof(number), at->text, va_arg(*arguments, long));
-    else if (at->length == 'z')
-        snprintf(number, sizeof(number), at->text, va_arg(*arguments, size_t));
-    else
-        snprintf(number, sizeof(number), at->text, va_arg(*arguments, int));
-    put(values, number, strlen(number));
-}
-
-static void put_all(struct values *values, const char *format, va_list *arguments) {
-    while (*format) {
-        if (*format == '%') {
-            struct conversion at = read_conversion(format);
-            put_conversion(values, &at, arguments);
-            format += at.size;
-            continue;
-        }
-        values->quoted ^= *format == '"';
-        put(values, format++, 1);
-    }
-    values->text[values->size] = '\0';
-}
-
-/* log.h#3: a closed standard error must not kill the program: blocks SIGPIPE and discards it. */
-static void write_line(const char *line, size_t size) {
-    sigset_t pipe_set, before;
-    sigemptyset(&pipe_set);
-    sigaddset(&pipe_set, SIGPIPE);
-    pthread_sigmask(SIG_BLOCK, &pipe_set, &before);
-    ssize_t written;
-    do {
-        written = write(logger.fd, line, size);
-    } while (written < 0 && errno == EINTR);
-    if (written < 0 && errno == EPIPE && !sigismember(&before, SIGPIPE))
-        sigtimedwait(&pipe_set, NULL, &(struct timespec){0});
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-}
-
-/* ---- as text ---- */
-
-static size_t text_line(enum cairn_log_level level, const char *event, const char *time,
-                        const char *text, bool cut, char *line) {
-    const struct cairn_trace *trace = cairn_trace_get();
-    int head = snprintf(line, LINE_BYTES_MAX, "%s %s %.128s%s%s%s", time, level_names[level], event,
-                        trace ? " trace=" : "", trace ? trace->id : "", text[0] ? " " : "");
-    return append_escaped(line, (size_t)head, text, cut);
-}
-
 /* ---- as JSON ---- */
-
-static bool is_key_byte(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
-}
 
 /* Size of the key at `at`, without its '='; 0: no key. */
 static size_t key_size(const char *at) {
     size_t size = 0;
-    while (is_key_byte(at[size])) size++;
+    while ((at[size] >= 'a' && at[size] <= 'z') || (at[size] >= '0' && at[size] <= '9') ||
+           at[size] == '_')
+        size++;
     return at[size] == '=' ? size : 0;
 }
 
@@ -373,7 +344,19 @@ void cairn_log_write(enum cairn_log_level level, const char *event, const char *
     line[size++] = '\n';
     {
         CAIRN_HOLD(&logger.lock);
-        write_line(line, size);
+        /* log.h#3: a closed standard error must not kill the program, so SIGPIPE is blocked and
+         * discarded. */
+        sigset_t pipe_set, before;
+        sigemptyset(&pipe_set);
+        sigaddset(&pipe_set, SIGPIPE);
+        pthread_sigmask(SIG_BLOCK, &pipe_set, &before);
+        ssize_t written;
+        do {
+            written = write(logger.fd, line, size);
+        } while (written < 0 && errno == EINTR);
+        if (written < 0 && errno == EPIPE && !sigismember(&before, SIGPIPE))
+            sigtimedwait(&pipe_set, NULL, &(struct timespec){0});
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
     }
     errno = saved_errno;
 }

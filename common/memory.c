@@ -6,8 +6,12 @@
 
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -99,7 +103,66 @@ static enum cairn_code fault_in(uint8_t *data, uint64_t bytes, struct cairn_erro
     return CAIRN_OK;
 }
 
-static enum cairn_code populate(struct cairn_slab *slab, struct cairn_error *err) {
+/* ---- NUMA nodes ---- */
+
+#define BITS (8 * sizeof(unsigned long))
+#ifndef MPOL_PREFERRED
+#define MPOL_PREFERRED 1
+#endif
+
+/* Before the pages are touched. The policy is the memfd's, whoever touches them. */
+static bool bind_to(const struct cairn_slab *slab, int numa_node) {
+    unsigned long nodes[CAIRN_NUMA_NODES_MAX / BITS] = {0};
+    if (numa_node < 0 || numa_node >= CAIRN_NUMA_NODES_MAX) return false;
+    nodes[(size_t)numa_node / BITS] = 1ul << ((size_t)numa_node % BITS);
+    return syscall(SYS_mbind, slab->data, slab->size_bytes, MPOL_PREFERRED, nodes,
+                   CAIRN_NUMA_NODES_MAX + 1, 0) == 0;
+}
+
+/* True: the list ("0-3,8") names every CPU of the set. */
+static bool names_every_cpu(const char *list, const cpu_set_t *set) {
+    cpu_set_t left = *set;
+    while (*list) {
+        char *end = NULL;
+        unsigned long first = strtoul(list, &end, 10), last = first;
+        if (end == list) break;
+        if (*end == '-') last = strtoul(end + 1, &end, 10);
+        for (unsigned long cpu = first; cpu <= last && cpu < CPU_SETSIZE; cpu++)
+            CPU_CLR(cpu, &left);
+        list = *end == ',' ? end + 1 : end + strlen(end);
+    }
+    return CPU_COUNT(&left) == 0;
+}
+
+int cairn_numa_node(const char *folder) {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof(set), &set) != 0) return -1;
+    for (int node = 0; node < CAIRN_NUMA_NODES_MAX; node++) {
+        char path[512], list[4096];
+        snprintf(path, sizeof(path), "%s/node%d/cpulist", folder, node);
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0 && !node) return -1; /* numbers may have gaps, but the first is 0 */
+        if (fd < 0) continue;
+        ssize_t size = read(fd, list, sizeof(list) - 1);
+        close(fd);
+        list[size > 0 ? size : 0] = '\0';
+        if (names_every_cpu(list, &set)) return node;
+    }
+    return -1;
+}
+
+static enum cairn_code make(struct cairn_slab *slab, const char *name, bool read_only_peers,
+                            int numa_node, struct cairn_error *err) {
+    slab->fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (slab->fd < 0) return cairn_fail_errno(err, "memfd \"%s\"", name);
+    if (ftruncate(slab->fd, (off_t)slab->size_bytes) != 0)
+        return cairn_fail_errno(err, "size a slab of %llu bytes",
+                                (unsigned long long)slab->size_bytes);
+    if (fcntl(slab->fd, F_ADD_SEALS, SEALS_NEEDED) != 0)
+        return cairn_fail_errno(err, "seal the slab \"%s\"", name);
+    CAIRN_TRY(identify(slab, err));
+    CAIRN_TRY(map_aligned(slab->fd, slab->size_bytes, true, &slab->data, err));
+    if (bind_to(slab, numa_node)) slab->numa = (uint32_t)numa_node + 1;
     unsigned refusals = 0;
     slab->huge = true;
     for (uint64_t at = 0; at < slab->size_bytes; at += CAIRN_SLAB_UNIT_BYTES) {
@@ -113,21 +176,6 @@ static enum cairn_code populate(struct cairn_slab *slab, struct cairn_error *err
         slab->huge = false;
         CAIRN_TRY(fault_in(chunk, CAIRN_SLAB_UNIT_BYTES, err));
     }
-    return CAIRN_OK;
-}
-
-static enum cairn_code make(struct cairn_slab *slab, const char *name, bool read_only_peers,
-                            struct cairn_error *err) {
-    slab->fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (slab->fd < 0) return cairn_fail_errno(err, "memfd \"%s\"", name);
-    if (ftruncate(slab->fd, (off_t)slab->size_bytes) != 0)
-        return cairn_fail_errno(err, "size a slab of %llu bytes",
-                                (unsigned long long)slab->size_bytes);
-    if (fcntl(slab->fd, F_ADD_SEALS, SEALS_NEEDED) != 0)
-        return cairn_fail_errno(err, "seal the slab \"%s\"", name);
-    CAIRN_TRY(identify(slab, err));
-    CAIRN_TRY(map_aligned(slab->fd, slab->size_bytes, true, &slab->data, err));
-    CAIRN_TRY(populate(slab, err));
     return read_only_peers ? cairn_slab_freeze(slab, err) : CAIRN_OK;
 }
 
@@ -138,19 +186,43 @@ static void drop(struct cairn_slab *slab) {
     *slab = (struct cairn_slab){0};
 }
 
-enum cairn_code cairn_slab_create(const char *name, uint64_t bytes, bool read_only_peers,
-                                  struct cairn_slab *ret, struct cairn_error *err) {
+static enum cairn_code create(const char *name, uint64_t bytes, bool read_only_peers, int numa_node,
+                              struct cairn_slab *ret, struct cairn_error *err) {
     if (bytes == 0 || bytes > (UINT64_C(1) << 62))
         return cairn_fail(err, CAIRN_INVALID, "a slab cannot have %llu bytes",
                           (unsigned long long)bytes);
     struct cairn_slab slab = {.fd = -1, .writable = true};
     slab.size_bytes = cairn_round_up(bytes, CAIRN_SLAB_UNIT_BYTES);
-    enum cairn_code code = make(&slab, name, read_only_peers, err);
+    enum cairn_code code = make(&slab, name, read_only_peers, numa_node, err);
     if (code != CAIRN_OK)
         drop(&slab);
     else
         *ret = slab;
     return code;
+}
+
+enum cairn_code cairn_slab_create(const char *name, uint64_t bytes, bool read_only_peers,
+                                  struct cairn_slab *ret, struct cairn_error *err) {
+    return create(name, bytes, read_only_peers, -1, ret, err);
+}
+
+enum cairn_code cairn_slab_create_at(const char *name, uint64_t bytes, int numa_node,
+                                     struct cairn_slab *ret, struct cairn_error *err) {
+    return create(name, bytes, false, numa_node, ret, err);
+}
+
+/* The pages exist already; this fills our page table, so that no fault comes later. Without the
+ * madvise call pages are read, which changes nothing that a peer wrote. */
+static enum cairn_code populate_mapping(const struct cairn_slab *slab, struct cairn_error *err) {
+    int advice = slab->writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+    uint64_t mapped = cairn_round_up(slab->size_bytes, page_bytes());
+    if (madvise(slab->data, mapped, advice) == 0) return CAIRN_OK;
+    /* Touching pages after these errors would raise a signal. */
+    if (errno == ENOMEM || errno == EFAULT || errno == EHWPOISON)
+        return cairn_fail_errno(err, "the pages of a slab that was received");
+    const volatile uint8_t *data = slab->data;
+    for (uint64_t at = 0; at < slab->size_bytes; at += page_bytes()) (void)data[at];
+    return CAIRN_OK;
 }
 
 /* memory.h#5: checks the fd's seals and size before anything is mapped. */
@@ -175,20 +247,6 @@ static enum cairn_code trust(int fd, uint64_t expected_bytes, struct cairn_error
     return CAIRN_OK;
 }
 
-/* The pages exist already; this fills our page table, so that no fault comes later. Without the
- * madvise call pages are read, which changes nothing that a peer wrote. */
-static enum cairn_code populate_mapping(const struct cairn_slab *slab, struct cairn_error *err) {
-    int advice = slab->writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
-    uint64_t mapped = cairn_round_up(slab->size_bytes, page_bytes());
-    if (madvise(slab->data, mapped, advice) == 0) return CAIRN_OK;
-    /* Touching pages after these errors would raise a signal. */
-    if (errno == ENOMEM || errno == EFAULT || errno == EHWPOISON)
-        return cairn_fail_errno(err, "the pages of a slab that was received");
-    const volatile uint8_t *data = slab->data;
-    for (uint64_t at = 0; at < slab->size_bytes; at += page_bytes()) (void)data[at];
-    return CAIRN_OK;
-}
-
 enum cairn_code cairn_slab_attach(int take_fd, uint64_t expected_bytes, bool writable,
                                   struct cairn_slab *ret, struct cairn_error *err) {
     CAIRN_AUTO_FD fd = take_fd;
@@ -203,6 +261,27 @@ enum cairn_code cairn_slab_attach(int take_fd, uint64_t expected_bytes, bool wri
     else
         *ret = slab;
     return code;
+}
+
+enum cairn_code cairn_slab_attach_sealed(int take_fd, uint64_t expected_bytes,
+                                         struct cairn_slab *ret, struct cairn_error *err) {
+    CAIRN_AUTO_FD fd = take_fd;
+    /* memory.h#6 */
+    struct stat status;
+    CAIRN_TRY(trust(fd, expected_bytes, err));
+    if (!(fcntl(fd, F_GET_SEALS) & F_SEAL_WRITE))
+        return cairn_fail(err, CAIRN_PROTOCOL, "the memory received is not sealed against writing");
+    if (fstat(fd, &status) != 0) return cairn_fail_errno(err, "stat the memory received");
+    if ((uint64_t)status.st_blocks * 512 < expected_bytes)
+        return cairn_fail(
+            err, CAIRN_PROTOCOL, "the memory received has pages for %llu of its %llu bytes",
+            (unsigned long long)status.st_blocks * 512, (unsigned long long)expected_bytes);
+    struct cairn_slab slab = {.fd = fd, .size_bytes = expected_bytes};
+    CAIRN_TRY(identify(&slab, err));
+    CAIRN_TRY(map_aligned(fd, expected_bytes, false, &slab.data, err));
+    slab.fd = -1; /* closed at the end of this scope */
+    *ret = slab;
+    return CAIRN_OK;
 }
 
 enum cairn_code cairn_slab_freeze(struct cairn_slab *slab, struct cairn_error *err) {

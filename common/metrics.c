@@ -21,7 +21,7 @@ static const struct {
 struct cairn_metrics {
     const struct cairn_metric *rows;
     size_t count;
-    _Atomic uint64_t **cells; /* [family] */
+    _Atomic uint64_t **cells; /* by row of the table */
 };
 
 const char *cairn_metric_kind_text(enum cairn_metric_kind kind) {
@@ -116,19 +116,6 @@ void cairn_metrics_observe(struct cairn_metrics *metrics, struct cairn_metric_at
 
 /* ---- the text ---- */
 
-static enum cairn_code write_value(struct cairn_buf *ret, const char *value,
-                                   struct cairn_error *err) {
-    for (const char *c = value; *c; c++) {
-        if (*c == '\n')
-            CAIRN_TRY(cairn_buf_append(ret, "\\n", 2, err));
-        else if (*c == '"' || *c == '\\')
-            CAIRN_TRY(cairn_buf_printf(ret, err, "\\%c", *c));
-        else
-            CAIRN_TRY(cairn_buf_append(ret, c, 1, err));
-    }
-    return CAIRN_OK;
-}
-
 /* route="livez",method="GET",code="200" */
 static enum cairn_code write_labels(const struct cairn_metric *row, const size_t index[2],
                                     struct cairn_buf *ret, struct cairn_error *err) {
@@ -139,7 +126,14 @@ static enum cairn_code write_labels(const struct cairn_metric *row, const size_t
             size_t size = strcspn(name, ",");
             CAIRN_TRY(
                 cairn_buf_printf(ret, err, "%s%.*s=\"", ret->size ? "," : "", (int)size, name));
-            CAIRN_TRY(write_value(ret, row->axes[axis]->value(index[axis], label), err));
+            for (const char *c = row->axes[axis]->value(index[axis], label); *c; c++) {
+                if (*c == '\n')
+                    CAIRN_TRY(cairn_buf_append(ret, "\\n", 2, err));
+                else if (*c == '"' || *c == '\\')
+                    CAIRN_TRY(cairn_buf_printf(ret, err, "\\%c", *c));
+                else
+                    CAIRN_TRY(cairn_buf_append(ret, c, 1, err));
+            }
             CAIRN_TRY(cairn_buf_append(ret, "\"", 1, err));
             name += size + (name[size] == ',');
         }
@@ -149,23 +143,6 @@ static enum cairn_code write_labels(const struct cairn_metric *row, const size_t
 
 static uint64_t load(const _Atomic uint64_t *cell) {
     return atomic_load_explicit(cell, memory_order_relaxed);
-}
-
-static enum cairn_code write_histogram(const struct cairn_metric *row, const char *labels,
-                                       const _Atomic uint64_t *cells, struct cairn_buf *ret,
-                                       struct cairn_error *err) {
-    const char *comma = *labels ? "," : "", *open = *labels ? "{" : "", *close = *labels ? "}" : "";
-    uint64_t sum_us = load(&cells[BUCKETS]), count = 0;
-    for (size_t i = 0; i < BUCKETS; i++) {
-        count += load(&cells[i]);
-        CAIRN_TRY(cairn_buf_printf(ret, err, "cairn_%s_bucket{%s%sle=\"%s\"} %" PRIu64 "\n",
-                                   row->name, labels, comma,
-                                   i < CAIRN_COUNT(bounds) ? bounds[i].text : "+Inf", count));
-    }
-    CAIRN_TRY(cairn_buf_printf(ret, err, "cairn_%s_sum%s%s%s %" PRIu64 ".%06" PRIu64 "\n",
-                               row->name, open, labels, close, sum_us / 1000000, sum_us % 1000000));
-    return cairn_buf_printf(ret, err, "cairn_%s_count%s%s%s %" PRIu64 "\n", row->name, open, labels,
-                            close, count);
 }
 
 /* A labelled series without events is omitted: the table of routes and answers has thousands. */
@@ -183,7 +160,22 @@ static enum cairn_code write_series(const struct cairn_metric *row, const size_t
     CAIRN_AUTO(buf) text = {.limit = LABELS_BYTES_MAX};
     CAIRN_TRY(write_labels(row, index, &text, err));
     const char *labels = text.size ? text.data : "";
-    if (row->kind == CAIRN_METRIC_HISTOGRAM) return write_histogram(row, labels, cells, ret, err);
+    if (row->kind == CAIRN_METRIC_HISTOGRAM) {
+        const char *comma = *labels ? "," : "", *open = *labels ? "{" : "",
+                   *close = *labels ? "}" : "";
+        uint64_t sum_us = load(&cells[BUCKETS]), count = 0;
+        for (size_t i = 0; i < BUCKETS; i++) {
+            count += load(&cells[i]);
+            CAIRN_TRY(cairn_buf_printf(ret, err, "cairn_%s_bucket{%s%sle=\"%s\"} %" PRIu64 "\n",
+                                       row->name, labels, comma,
+                                       i < CAIRN_COUNT(bounds) ? bounds[i].text : "+Inf", count));
+        }
+        CAIRN_TRY(cairn_buf_printf(ret, err, "cairn_%s_sum%s%s%s %" PRIu64 ".%06" PRIu64 "\n",
+                                   row->name, open, labels, close, sum_us / 1000000,
+                                   sum_us % 1000000));
+        return cairn_buf_printf(ret, err, "cairn_%s_count%s%s%s %" PRIu64 "\n", row->name, open,
+                                labels, close, count);
+    }
     CAIRN_TRY(cairn_buf_printf(ret, err, "cairn_%s%s%s%s ", row->name, *labels ? "{" : "", labels,
                                *labels ? "}" : ""));
     if (row->kind == CAIRN_METRIC_GAUGE)

@@ -55,10 +55,7 @@ static enum cairn_code remove_stale(const char *path, struct cairn_error *err) {
     enum cairn_code code = cairn_net_connect_unix(path, &probe, &why);
     bool answers = code == CAIRN_OK || (code == CAIRN_BUSY && !why.os_errno);
     if (answers) return cairn_fail(err, CAIRN_CONFLICT, "another process answers on %s", path);
-    if (code != CAIRN_UNAVAILABLE && code != CAIRN_NOT_FOUND) {
-        if (err) *err = why;
-        return code;
-    }
+    if (code != CAIRN_UNAVAILABLE && code != CAIRN_NOT_FOUND) return cairn_pass(err, code, &why);
     if (unlink(path) != 0 && errno != ENOENT)
         return cairn_fail_errno(err, "remove the stale socket %s", path);
     return CAIRN_OK;
@@ -104,16 +101,6 @@ enum cairn_code cairn_net_connect_unix(const char *path, int *ret_fd, struct cai
 
 /* ---- names ---- */
 
-/* An abstract name needs no shared folder and vanishes with its socket. */
-static enum cairn_code claim_address(const char *name, struct sockaddr_un *ret, socklen_t *ret_size,
-                                     struct cairn_error *err) {
-    *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
-    if (!cairn_text_copy(ret->sun_path + 1, sizeof ret->sun_path - 1, name))
-        return cairn_fail(err, CAIRN_INVALID, "the name \"%s\" is too long", name);
-    *ret_size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
-    return CAIRN_OK;
-}
-
 /* Checks the user of the process that listens at the name. CAIRN_BUSY: no process listens, since
  * the name is being claimed or released, or its holder never listens. */
 static enum cairn_code claim_holder(const char *name, const struct sockaddr_un *address,
@@ -131,10 +118,12 @@ static enum cairn_code claim_holder(const char *name, const struct sockaddr_un *
 }
 
 enum cairn_code cairn_net_claim(const char *name, int *ret_fd, struct cairn_error *err) {
-    struct sockaddr_un address;
-    socklen_t size = 0;
     enum cairn_code code = CAIRN_BUSY;
-    CAIRN_TRY(claim_address(name, &address, &size, err));
+    /* An abstract name needs no shared folder and vanishes with its socket. */
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (!cairn_text_copy(address.sun_path + 1, sizeof address.sun_path - 1, name))
+        return cairn_fail(err, CAIRN_INVALID, "the name \"%s\" is too long", name);
+    socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
     for (int i = 0; i < CLAIM_TRIES && code == CAIRN_BUSY; i++) {
         CAIRN_AUTO_FD fd = -1;
         CAIRN_TRY(unix_socket(&fd, err));
@@ -171,7 +160,7 @@ enum cairn_code cairn_net_peer_uid(int fd, uid_t *ret_uid, pid_t *ret_pid,
     struct ucred peer;
     socklen_t size = sizeof peer;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
-        return cairn_fail_errno(err, "ask who the peer is");
+        return cairn_fail_errno(err, "read the peer's user");
     if (ret_uid) *ret_uid = peer.uid;
     if (ret_pid) *ret_pid = peer.pid;
     return CAIRN_OK;
@@ -231,28 +220,6 @@ int cairn_net_peer_process(int fd) {
 
 /* ---- TCP ---- */
 
-static enum cairn_code split_address(const char *address, char host[256], char port[8],
-                                     struct cairn_error *err) {
-    const char *colon = strrchr(address, ':');
-    const char *start = address, *end = colon;
-    if (colon && *address == '[' && colon > address + 1 && colon[-1] == ']') {
-        start = address + 1;
-        end = colon - 1;
-    }
-    size_t size = colon ? (size_t)(end - start) : 0;
-    uint64_t number = 0;
-    bool bare_v6 = colon && start == address && memchr(start, ':', size) != NULL;
-    if (size == 0 || size > 255 || bare_v6 || !cairn_text_copy(port, 8, colon + 1) ||
-        cairn_parse_u64(cairn_view_of(port), &number, NULL) != CAIRN_OK || number > 65535)
-        return cairn_fail(err, CAIRN_INVALID,
-                          "\"%s\" is no address to listen on; wanted \"127.0.0.1:7420\" or "
-                          "\"[::1]:7420\"",
-                          address);
-    memcpy(host, start, size);
-    host[size] = '\0';
-    return CAIRN_OK;
-}
-
 static enum cairn_code listen_on(const struct addrinfo *info, const char *address, int *ret_fd,
                                  struct cairn_error *err) {
     CAIRN_AUTO_FD fd = socket(info->ai_family, SOCK_STREAM | SOCKET_FLAGS, 0);
@@ -286,7 +253,23 @@ static enum cairn_code port_of(int fd, uint16_t *ret_port, struct cairn_error *e
 enum cairn_code cairn_net_listen_tcp(const char *address, int *ret_fd, uint16_t *ret_port,
                                      struct cairn_error *err) {
     char host[256], port[8];
-    CAIRN_TRY(split_address(address, host, port, err));
+    const char *colon = strrchr(address, ':');
+    const char *start = address, *end = colon;
+    if (colon && *address == '[' && colon > address + 1 && colon[-1] == ']') {
+        start = address + 1;
+        end = colon - 1;
+    }
+    size_t size = colon ? (size_t)(end - start) : 0;
+    uint64_t number = 0;
+    bool bare_v6 = colon && start == address && memchr(start, ':', size) != NULL;
+    if (size == 0 || size > 255 || bare_v6 || !cairn_text_copy(port, 8, colon + 1) ||
+        cairn_parse_u64(cairn_view_of(port), &number, NULL) != CAIRN_OK || number > 65535)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "\"%s\" is no address to listen on; wanted \"127.0.0.1:7420\" or "
+                          "\"[::1]:7420\"",
+                          address);
+    memcpy(host, start, size);
+    host[size] = '\0';
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
     struct addrinfo *list = NULL;
     int problem = getaddrinfo(host, port, &hints, &list);
@@ -327,16 +310,6 @@ static void attach_fds(struct msghdr *message, union control *control, const int
     memcpy(CMSG_DATA(header), fds, sizeof(int) * fd_count);
 }
 
-static enum cairn_code wait_for_room(int fd, uint64_t deadline_ms, struct cairn_error *err) {
-    uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, deadline_ms);
-    if (left_ms == 0) return cairn_fail(err, CAIRN_TIMEOUT, "the peer does not read");
-    struct pollfd wanted = {.fd = fd, .events = POLLOUT};
-    /* Capped so that a distant deadline fits poll's int; the caller calls again. */
-    if (poll(&wanted, 1, (int)cairn_min_u64(left_ms, 60000)) < 0 && errno != EINTR)
-        return cairn_fail_errno(err, "wait for room in a socket");
-    return CAIRN_OK;
-}
-
 enum cairn_code cairn_net_send(int fd, struct cairn_view bytes, const int *fds, size_t fd_count,
                                uint64_t deadline_ms, struct cairn_error *err) {
     if (fd_count > CAIRN_NET_FDS_MAX || (fd_count > 0 && bytes.size == 0))
@@ -352,7 +325,12 @@ enum cairn_code cairn_net_send(int fd, struct cairn_view bytes, const int *fds, 
         if (n >= 0) {
             sent += (size_t)n;
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            CAIRN_TRY(wait_for_room(fd, deadline_ms, err));
+            uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, deadline_ms);
+            if (left_ms == 0) return cairn_fail(err, CAIRN_TIMEOUT, "the peer does not read");
+            struct pollfd wanted = {.fd = fd, .events = POLLOUT};
+            /* Capped so that a distant deadline fits poll's int; the caller calls again. */
+            if (poll(&wanted, 1, (int)cairn_min_u64(left_ms, 60000)) < 0 && errno != EINTR)
+                return cairn_fail_errno(err, "wait for room in a socket");
         } else if (errno == EPIPE || errno == ECONNRESET) {
             return cairn_fail(err, CAIRN_UNAVAILABLE, "the peer closed the connection");
         } else if (errno != EINTR) {
@@ -360,10 +338,6 @@ enum cairn_code cairn_net_send(int fd, struct cairn_view bytes, const int *fds, 
         }
     }
     return CAIRN_OK;
-}
-
-static void close_all(const int *fds, size_t count) {
-    for (size_t i = 0; i < count; i++) close(fds[i]);
 }
 
 /* Collects every descriptor of a message: those not handed out must be closed. */
@@ -405,7 +379,7 @@ enum cairn_code cairn_net_receive(int fd, void *ret_data, size_t capacity, size_
     int fds[CAIRN_NET_FDS_MAX];
     size_t count = n < 0 ? 0 : collect_fds(&message, fds);
     if (n > 0 && (message.msg_flags & MSG_CTRUNC)) {
-        close_all(fds, count);
+        for (size_t i = 0; i < count; i++) close(fds[i]);
         if (count < CAIRN_NET_FDS_MAX) /* not CAIRN_BUSY: the message is lost */
             return cairn_fail_at(err, CAIRN_IO, EMFILE, CAIRN_ORIGIN, "receive descriptors");
         return cairn_fail(err, CAIRN_PROTOCOL, "a message with more than %d descriptors",

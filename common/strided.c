@@ -4,9 +4,9 @@
 #include "common/strided.h"
 
 #define PLACE_BYTES_MAX ((int64_t)1 << 62)
-/* 16 columns of 64 rows: at 8 bytes an element 16 KiB on either side, which fits the L1 cache. */
-#define TILE_COLUMNS 16
+/* A tile has 64 rows, of a cache line each on the dense side. */
 #define TILE_ROWS 64
+#define TILE_LINE_BYTES 64
 
 /* ---- making ---- */
 
@@ -124,6 +124,43 @@ DEFINE_MOVE(32, uint32_t)
 DEFINE_MOVE(64, uint64_t)
 DEFINE_MOVE(128, struct wide)
 
+/* Moves a tile of a transposed plane by way of 4 KiB on the stack, so that each line of memory is
+ * met once: lines that are a power of two apart share a set of the cache and would evict each
+ * other. On the stack the places of a column are a line apart, and a column more is skipped after
+ * each, so that they do not share a set either. */
+#define DEFINE_TURN(bits, type)                                                                    \
+    static void turn_##bits(const struct rows *tile, bool out) {                                   \
+        type held[512 / bits][TILE_ROWS + TILE_LINE_BYTES * 8 / bits];                             \
+        const size_t column_size = (size_t)tile->rows * sizeof(type);                              \
+        for (uint64_t i = 0; !out && i < tile->columns; i++)                                       \
+            memcpy(held[i], tile->apart + (int64_t)i * tile->column_bytes, column_size);           \
+        for (uint64_t row = 0; row < tile->rows; row++) {                                          \
+            struct element_##bits *dense =                                                         \
+                (struct element_##bits *)(void *)(tile->dense + row * tile->dense_row_bytes);      \
+            for (uint64_t i = 0; i < tile->columns; i++) {                                         \
+                if (out)                                                                           \
+                    held[i][row] = dense[i].value;                                                 \
+                else                                                                               \
+                    dense[i].value = held[i][row];                                                 \
+            }                                                                                      \
+        }                                                                                          \
+        for (uint64_t i = 0; out && i < tile->columns; i++)                                        \
+            memcpy(tile->apart + (int64_t)i * tile->column_bytes, held[i], column_size);           \
+    }
+DEFINE_TURN(8, uint8_t)
+DEFINE_TURN(16, uint16_t)
+DEFINE_TURN(32, uint32_t)
+DEFINE_TURN(64, uint64_t)
+DEFINE_TURN(128, struct wide)
+
+static void turn_elements(const struct rows *tile, size_t element_bytes, bool out) {
+    if (element_bytes == 1) turn_8(tile, out);
+    if (element_bytes == 2) turn_16(tile, out);
+    if (element_bytes == 4) turn_32(tile, out);
+    if (element_bytes == 8) turn_64(tile, out);
+    if (element_bytes == 16) turn_128(tile, out);
+}
+
 static void move_elements(const struct rows *part, size_t element_bytes, bool out) {
     if (element_bytes == 1) move_8(part, out);
     if (element_bytes == 2) move_16(part, out);
@@ -141,24 +178,20 @@ static void move_whole_rows(const struct rows *part, size_t row_size, bool out) 
 }
 
 static void move_tiles(const struct rows *part, size_t element_bytes, bool out) {
+    const uint64_t columns = TILE_LINE_BYTES / element_bytes;
+    const bool turned = part->row_bytes == (int64_t)element_bytes;
     for (uint64_t row = 0; row < part->rows; row += TILE_ROWS)
-        for (uint64_t column = 0; column < part->columns; column += TILE_COLUMNS) {
+        for (uint64_t column = 0; column < part->columns; column += columns) {
             struct rows tile = *part;
             tile.apart += (int64_t)row * part->row_bytes + (int64_t)column * part->column_bytes;
             tile.dense += row * part->dense_row_bytes + column * element_bytes;
             tile.rows = cairn_min_u64(part->rows - row, TILE_ROWS);
-            tile.columns = cairn_min_u64(part->columns - column, TILE_COLUMNS);
-            move_elements(&tile, element_bytes, out);
+            tile.columns = cairn_min_u64(part->columns - column, columns);
+            if (turned)
+                turn_elements(&tile, element_bytes, out);
+            else
+                move_elements(&tile, element_bytes, out);
         }
-}
-
-static void move_rows(const struct rows *part, size_t element_bytes, bool out) {
-    if (part->column_bytes == (int64_t)element_bytes)
-        move_whole_rows(part, (size_t)part->columns * element_bytes, out);
-    else if (part->rows > 1 && part->columns > 1)
-        move_tiles(part, element_bytes, out);
-    else
-        move_elements(part, element_bytes, out);
 }
 
 /* ---- cutting ---- */
@@ -221,7 +254,12 @@ static bool move_part(void *owner, const struct cairn_strided_rows *rows) {
                               .row_bytes = rows->row_bytes,
                               .column_bytes = rows->column_bytes,
                               .dense_row_bytes = rows->columns * moving->element_bytes};
-    move_rows(&part, moving->element_bytes, moving->out);
+    if (part.column_bytes == (int64_t)moving->element_bytes)
+        move_whole_rows(&part, (size_t)part.columns * moving->element_bytes, moving->out);
+    else if (part.rows > 1 && part.columns > 1)
+        move_tiles(&part, moving->element_bytes, moving->out);
+    else
+        move_elements(&part, moving->element_bytes, moving->out);
     return true;
 }
 

@@ -176,17 +176,6 @@ struct cairn_counted cairn_counted(uint64_t count, const char *thing) {
     return ret;
 }
 
-/* "1e+05" and "1e-05" become "1e5" and "1e-5", as JSON writers print them. */
-static void shorten_exponent(char *text) {
-    char *to = strchr(text, 'e');
-    if (!to) return;
-    const char *from = ++to;
-    if (*from == '-') to++;
-    from += strspn(from, "+-");
-    from += strspn(from, "0");
-    memmove(to, from, strlen(from) + 1);
-}
-
 /* For a value with at most 15 digits %g finds the shortest text, since two such texts never denote
  * the same double. Below DBL_MIN doubles lie further apart, so fewer digits are tried. */
 struct cairn_real cairn_real(double value) {
@@ -194,12 +183,25 @@ struct cairn_real cairn_real(double value) {
     int digits = fabs(value) < DBL_MIN ? 1 : DBL_DIG;
     do snprintf(ret.text, sizeof ret.text, "%.*g", digits, value);
     while (digits++ < DBL_DECIMAL_DIG && strtod(ret.text, NULL) != value);
-    shorten_exponent(ret.text);
+    /* "1e+05" and "1e-05" become "1e5" and "1e-5", as JSON writers print them. */
+    char *to = strchr(ret.text, 'e');
+    if (to) {
+        const char *from = ++to;
+        if (*from == '-') to++;
+        from += strspn(from, "+-");
+        from += strspn(from, "0");
+        memmove(to, from, strlen(from) + 1);
+    }
     return ret;
 }
 
 bool cairn_text_starts(const char *text, const char *start) {
     return !strncmp(text, start, strlen(start));
+}
+
+bool cairn_text_ends(const char *text, const char *end) {
+    size_t size = strlen(text), tail = strlen(end);
+    return size > tail && !strcmp(text + size - tail, end);
 }
 
 struct cairn_view cairn_text_trimmed(struct cairn_view text) {
@@ -248,9 +250,20 @@ size_t cairn_utf8_size(const char *at, size_t left) {
     return size;
 }
 
+/* True: none of the next eight bytes is part of a longer character. */
+static bool is_ascii(const char *at) {
+    uint64_t eight;
+    memcpy(&eight, at, sizeof(eight));
+    return !(eight & UINT64_C(0x8080808080808080));
+}
+
 bool cairn_utf8_valid(struct cairn_view text) {
     const char *bytes = text.data;
     for (size_t i = 0; i < text.size;) {
+        if (text.size - i >= 8 && is_ascii(bytes + i)) {
+            i += 8;
+            continue;
+        }
         size_t size = cairn_utf8_size(bytes + i, text.size - i);
         if (size == 0) return false;
         i += size;

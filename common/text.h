@@ -45,6 +45,8 @@ struct cairn_real {
 };
 struct cairn_real cairn_real(double value);
 bool cairn_text_starts(const char *text, const char *start);
+/* Longer than end, and ends with it. */
+bool cairn_text_ends(const char *text, const char *end);
 /* Text without leading blanks and tabs and trailing blanks, tabs and line ends. */
 struct cairn_view cairn_text_trimmed(struct cairn_view text);
 /* The same in place: returns the first byte left and puts a NUL after the last. */

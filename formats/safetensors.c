@@ -39,21 +39,6 @@ enum cairn_code cairn_safetensors_head_bytes(struct cairn_view first, uint64_t f
     return CAIRN_OK;
 }
 
-static enum cairn_code read_shape(const json_t *shape, struct cairn_safetensors_entry *ret,
-                                  struct cairn_error *err) {
-    if (json_array_size(shape) > CAIRN_DIMENSIONS_MAX)
-        return cairn_fail(err, CAIRN_UNSUPPORTED, "%zu dimensions, at most %d are supported",
-                          json_array_size(shape), CAIRN_DIMENSIONS_MAX);
-    ret->dimension_count = (unsigned)json_array_size(shape);
-    for (unsigned d = 0; d < ret->dimension_count; d++) {
-        const json_t *extent = json_array_get(shape, d);
-        if (!json_is_integer(extent) || json_integer_value(extent) < 0)
-            return cairn_fail(err, CAIRN_INVALID, "shape[%u] is not a size", d);
-        ret->shape[d] = (uint64_t)json_integer_value(extent);
-    }
-    return CAIRN_OK;
-}
-
 static enum cairn_code read_offsets(const json_t *offsets, uint64_t data_bytes, uint64_t *ret_begin,
                                     uint64_t *ret_end, struct cairn_error *err) {
     const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
@@ -80,7 +65,16 @@ static enum cairn_code read_entry(const json_t *value, uint64_t data_bytes,
     CAIRN_TRY(cairn_json_read(value, "", fields, CAIRN_COUNT(fields), false, err));
     if (!cairn_dtype_parse(cairn_view_of(dtype), &ret->dtype) || !cairn_dtype_is_shown(ret->dtype))
         return cairn_fail(err, CAIRN_INVALID, "unknown dtype %s", dtype);
-    CAIRN_TRY(read_shape(shape, ret, err));
+    if (json_array_size(shape) > CAIRN_DIMENSIONS_MAX)
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "%zu dimensions, at most %d are supported",
+                          json_array_size(shape), CAIRN_DIMENSIONS_MAX);
+    ret->dimension_count = (unsigned)json_array_size(shape);
+    for (unsigned d = 0; d < ret->dimension_count; d++) {
+        const json_t *extent = json_array_get(shape, d);
+        if (!json_is_integer(extent) || json_integer_value(extent) < 0)
+            return cairn_fail(err, CAIRN_INVALID, "shape[%u] is not a size", d);
+        ret->shape[d] = (uint64_t)json_integer_value(extent);
+    }
     CAIRN_TRY(read_offsets(offsets, data_bytes, &begin, &end, err));
     if (!cairn_tensor_size(ret->dtype, ret->dimension_count, ret->shape, &elements, &size) ||
         size != end - begin)
@@ -212,35 +206,6 @@ static enum cairn_code next_members(struct members *members, size_t most, struct
     return CAIRN_OK;
 }
 
-static enum cairn_code parse_members(struct cairn_view text, struct cairn_buf *buffer, json_t **ret,
-                                     struct cairn_error *err) {
-    const struct cairn_json_limits limits = {CAIRN_SAFETENSORS_HEADER_BYTES_MAX + 2, NODES_MAX};
-    buffer->limit = CAIRN_SAFETENSORS_HEADER_BYTES_MAX + 3;
-    cairn_buf_clear(buffer);
-    CAIRN_TRY(cairn_buf_append(buffer, "{", 1, err));
-    CAIRN_TRY(cairn_buf_append(buffer, text.data, text.size, err));
-    CAIRN_TRY(cairn_buf_append(buffer, "}", 1, err));
-    return cairn_json_parse(cairn_buf_view(buffer), limits, ret, err);
-}
-
-static enum cairn_code take_members(struct cairn_safetensors *file, json_t *object,
-                                    uint64_t data_bytes, char **at, struct cairn_error *err) {
-    const char *name;
-    json_t *value;
-    json_object_foreach(object, name, value) {
-        if (strcmp(name, METADATA) != 0) {
-            CAIRN_TRY(add_entry(file, name, value, data_bytes, at, err));
-            continue;
-        }
-        CAIRN_TRY(check_metadata(value, err));
-        if (json_object_get(file->document, METADATA))
-            return cairn_fail(err, CAIRN_INVALID, "JSON: " METADATA " is there twice");
-        if (json_object_set(file->document, METADATA, value))
-            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the header");
-    }
-    return CAIRN_OK;
-}
-
 static enum cairn_code count_members(struct cairn_view text, size_t *ret, struct cairn_error *err) {
     struct members members = {.text = text, .at = 1};
     struct cairn_view some;
@@ -263,10 +228,28 @@ static enum cairn_code read_members(struct cairn_safetensors *file, struct cairn
         struct cairn_view some;
         size_t count = 0;
         CAIRN_TRY(next_members(&members, MEMBERS_AT_ONCE, &some, &count, err));
-        CAIRN_TRY(parse_members(some, &buffer, &object, err));
+        const struct cairn_json_limits limits = {CAIRN_SAFETENSORS_HEADER_BYTES_MAX + 2, NODES_MAX};
+        buffer.limit = CAIRN_SAFETENSORS_HEADER_BYTES_MAX + 3;
+        cairn_buf_clear(&buffer);
+        CAIRN_TRY(cairn_buf_append(&buffer, "{", 1, err));
+        CAIRN_TRY(cairn_buf_append(&buffer, some.data, some.size, err));
+        CAIRN_TRY(cairn_buf_append(&buffer, "}", 1, err));
+        CAIRN_TRY(cairn_json_parse(cairn_buf_view(&buffer), limits, &object, err));
         if (!first && !json_object_size(object))
             return cairn_fail(err, CAIRN_INVALID, "JSON: nothing behind a comma");
-        CAIRN_TRY(take_members(file, object, data_bytes, &at, err));
+        const char *name;
+        json_t *value;
+        json_object_foreach(object, name, value) {
+            if (strcmp(name, METADATA) != 0) {
+                CAIRN_TRY(add_entry(file, name, value, data_bytes, &at, err));
+                continue;
+            }
+            CAIRN_TRY(check_metadata(value, err));
+            if (json_object_get(file->document, METADATA))
+                return cairn_fail(err, CAIRN_INVALID, "JSON: " METADATA " is there twice");
+            if (json_object_set(file->document, METADATA, value))
+                return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the header");
+        }
     }
     return CAIRN_OK;
 }
@@ -274,24 +257,6 @@ static enum cairn_code read_members(struct cairn_safetensors *file, struct cairn
 static int by_name(const void *a, const void *b) {
     const struct cairn_safetensors_entry *x = a, *y = b;
     return strcmp(x->name.data, y->name.data);
-}
-
-/* Checks names across batches. */
-static enum cairn_code check_names(struct cairn_safetensors *file, struct cairn_error *err) {
-    if (file->count < MEMBERS_AT_ONCE) return CAIRN_OK;
-    qsort(file->entries, file->count, sizeof *file->entries, by_name);
-    for (size_t i = 1; i < file->count; i++)
-        if (!by_name(&file->entries[i - 1], &file->entries[i]))
-            return cairn_fail(err, CAIRN_INVALID, "JSON: %s is there twice",
-                              cairn_short(file->entries[i].name.data).text);
-    return CAIRN_OK;
-}
-
-static enum cairn_code read_tags(struct cairn_safetensors *file, struct cairn_error *err) {
-    const json_t *metadata = json_object_get(file->document, METADATA);
-    for (size_t i = 0; metadata && i < file->count; i++)
-        CAIRN_TRY(read_tag(metadata, &file->entries[i], err));
-    return CAIRN_OK;
 }
 
 static int by_offset(const void *a, const void *b) {
@@ -330,8 +295,17 @@ static enum cairn_code open_header(struct cairn_view text, uint64_t data_bytes,
     if (!ret->document || !ret->entries || !ret->names)
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the entries");
     CAIRN_TRY(read_members(ret, text, data_bytes, err));
-    CAIRN_TRY(check_names(ret, err));
-    CAIRN_TRY(read_tags(ret, err));
+    /* Checks names across batches. */
+    if (ret->count >= MEMBERS_AT_ONCE) {
+        qsort(ret->entries, ret->count, sizeof *ret->entries, by_name);
+        for (size_t i = 1; i < ret->count; i++)
+            if (!by_name(&ret->entries[i - 1], &ret->entries[i]))
+                return cairn_fail(err, CAIRN_INVALID, "JSON: %s is there twice",
+                                  cairn_short(ret->entries[i].name.data).text);
+    }
+    const json_t *metadata = json_object_get(ret->document, METADATA);
+    for (size_t i = 0; metadata && i < ret->count; i++)
+        CAIRN_TRY(read_tag(metadata, &ret->entries[i], err));
     if (ret->count) qsort(ret->entries, ret->count, sizeof *ret->entries, by_offset);
     return check_contiguous(ret, data_bytes, err);
 }
@@ -450,28 +424,27 @@ static enum cairn_code check_written_names(const struct cairn_safetensors_entry 
     return CAIRN_OK;
 }
 
-static enum cairn_code place_entries(struct cairn_safetensors_entry *entries, size_t count,
-                                     uint64_t *ret_data_bytes, struct cairn_error *err) {
-    uint64_t at = 0;
+enum cairn_code cairn_safetensors_write(struct cairn_safetensors_entry *entries, size_t count,
+                                        const json_t *texts, struct cairn_buf *ret,
+                                        uint64_t *ret_file_bytes, struct cairn_error *err) {
+    size_t start = ret->size;
+    uint64_t data_bytes = 0; /* of the entries so far */
+    if (!ret->limit) ret->limit = start + CAIRN_SAFETENSORS_HEADER_BYTES_MAX;
+    if (count) qsort(entries, count, sizeof *entries, entry_order);
+    CAIRN_TRY(check_written_names(entries, count, err));
+    CAIRN_TRY(cairn_buf_append_u64le(ret, 0, err));
     for (size_t i = 0; i < count; i++) {
         struct cairn_safetensors_entry *entry = &entries[i];
         uint64_t elements, end;
         if (!cairn_tensor_size(entry->dtype, entry->dimension_count, entry->shape, &elements,
                                &entry->size_bytes) ||
-            cairn_add_overflows(at, entry->size_bytes, &end) || end > UINT64_MAX / 4)
+            cairn_add_overflows(data_bytes, entry->size_bytes, &end) || end > UINT64_MAX / 4)
             return cairn_fail(err, CAIRN_INVALID, "tensor %.*s: its size cannot be represented",
                               (int)entry->name.size, (const char *)entry->name.data);
-        entry->offset_bytes = at;
-        at = end;
+        entry->offset_bytes = data_bytes;
+        data_bytes = end;
     }
-    *ret_data_bytes = at;
-    return CAIRN_OK;
-}
-
-/* Offsets are relative to the data, since the header's size is not known yet. */
-static enum cairn_code write_json(const struct cairn_safetensors_entry *entries, size_t count,
-                                  const json_t *texts, struct cairn_buf *ret,
-                                  struct cairn_error *err) {
+    /* Offsets are relative to the data, since the header's size is not known yet. */
     const char *format = json_string_value(json_object_get(texts, FORMAT)), *key;
     json_t *value;
     CAIRN_TRY(cairn_buf_append_text(ret, "{\"__metadata__\":{\"" FORMAT "\":", err));
@@ -487,40 +460,16 @@ static enum cairn_code write_json(const struct cairn_safetensors_entry *entries,
     CAIRN_TRY(cairn_buf_append(ret, "}", 1, err));
     for (size_t i = 0; i < count; i++)
         CAIRN_TRY(append_entry(ret, &entries[i], entries[i].offset_bytes, err));
-    return cairn_buf_append(ret, "}", 1, err);
-}
-
-static enum cairn_code pad_header(struct cairn_buf *ret, size_t start, struct cairn_error *err) {
+    CAIRN_TRY(cairn_buf_append(ret, "}", 1, err));
     size_t written = ret->size - start;
     size_t padded = (size_t)cairn_round_up(written, CAIRN_SAFETENSORS_ALIGN);
     CAIRN_TRY(cairn_buf_reserve(ret, padded - written, err));
     while (ret->size - start < padded) CAIRN_TRY(cairn_buf_append(ret, " ", 1, err));
     cairn_store_u64le(ret->data + start, padded - 8);
-    return CAIRN_OK;
-}
-
-enum cairn_code cairn_safetensors_write_texts(struct cairn_safetensors_entry *entries, size_t count,
-                                              const json_t *texts, struct cairn_buf *ret,
-                                              uint64_t *ret_file_bytes, struct cairn_error *err) {
-    size_t start = ret->size;
-    uint64_t data_bytes = 0;
-    if (!ret->limit) ret->limit = start + CAIRN_SAFETENSORS_HEADER_BYTES_MAX;
-    if (count) qsort(entries, count, sizeof *entries, entry_order);
-    CAIRN_TRY(check_written_names(entries, count, err));
-    CAIRN_TRY(cairn_buf_append_u64le(ret, 0, err));
-    CAIRN_TRY(place_entries(entries, count, &data_bytes, err));
-    CAIRN_TRY(write_json(entries, count, texts, ret, err));
-    CAIRN_TRY(pad_header(ret, start, err));
     uint64_t header_bytes = ret->size - start;
     for (size_t i = 0; i < count; i++) entries[i].offset_bytes += header_bytes;
     *ret_file_bytes = header_bytes + data_bytes;
     return CAIRN_OK;
-}
-
-enum cairn_code cairn_safetensors_write(struct cairn_safetensors_entry *entries, size_t count,
-                                        struct cairn_buf *ret, uint64_t *ret_file_bytes,
-                                        struct cairn_error *err) {
-    return cairn_safetensors_write_texts(entries, count, NULL, ret, ret_file_bytes, err);
 }
 
 /* ---- a model's folder ---- */

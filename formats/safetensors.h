@@ -46,15 +46,12 @@ struct cairn_safetensors_entry {
 };
 
 /* Sorts the entries, fills offset_bytes and size_bytes, and appends the file's first 8 + N bytes.
- * *ret_file_bytes includes the data. Names must be unique UTF-8. */
+ * *ret_file_bytes includes the data. Names must be unique UTF-8. texts: further __metadata__, an
+ * object or NULL; its "format" replaces the default "pt". */
 enum cairn_code cairn_safetensors_write(struct cairn_safetensors_entry *entries, size_t count,
-                                        struct cairn_buf *ret, uint64_t *ret_file_bytes,
+                                        const json_t *texts, struct cairn_buf *ret,
+                                        uint64_t *ret_file_bytes,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* With further __metadata__ texts, an object or NULL; its "format" replaces the default "pt". */
-enum cairn_code cairn_safetensors_write_texts(struct cairn_safetensors_entry *entries, size_t count,
-                                              const json_t *texts, struct cairn_buf *ret,
-                                              uint64_t *ret_file_bytes,
-                                              struct cairn_error *err) CAIRN_MUST_USE;
 
 struct cairn_safetensors {
     json_t *document;                        /* owned; has only __metadata__, if present */

@@ -53,23 +53,15 @@ static enum cairn_code pieces_add(struct cover *cover, const struct cairn_plan_b
     return CAIRN_OK;
 }
 
-static void ref_load(const struct cairn_layout *layout, uint32_t ref, uint32_t *ret_table,
-                     struct cairn_tensor *ret) {
-    uint32_t tensor;
-    cairn_layout_ref_at(layout, ref, ret_table, &tensor);
-    cairn_table_tensor_at(&layout->tables[*ret_table], tensor, ret);
-}
-
 /* ---- one tensor ---- */
 
 static bool has_boxes(const struct cairn_layout *layout, uint32_t first, uint32_t count) {
     for (uint32_t i = first; i < first + count; i++) {
-        uint32_t table;
         struct cairn_tensor tensor;
-        ref_load(layout, i, &table, &tensor);
+        const struct cairn_table *table = cairn_layout_tensor_at(layout, i, &tensor);
         for (uint32_t k = 0; k < tensor.fragment_count; k++) {
             struct cairn_fragment fragment;
-            cairn_table_fragment_at(&layout->tables[table], tensor.fragment_first + k, &fragment);
+            cairn_table_fragment_at(table, tensor.fragment_first + k, &fragment);
             if (fragment.form == CAIRN_FRAGMENT_BOX) return true;
         }
     }
@@ -92,10 +84,8 @@ static enum cairn_code add_flat(struct cover *cover, const struct cairn_tensor *
 
 /* Adds all fragments of one listing. flat: the tensor has no boxes. */
 static enum cairn_code add_ref(struct cover *cover, uint32_t ref, bool flat) {
-    uint32_t table;
     struct cairn_tensor tensor;
-    ref_load(cover->layout, ref, &table, &tensor);
-    const struct cairn_table *source = &cover->layout->tables[table];
+    const struct cairn_table *source = cairn_layout_tensor_at(cover->layout, ref, &tensor);
     for (uint32_t k = 0; k < tensor.fragment_count; k++) {
         struct cairn_fragment fragment;
         cairn_table_fragment_at(source, tensor.fragment_first + k, &fragment);
@@ -151,8 +141,8 @@ static enum cairn_code prove_refs(struct cover *cover, const struct subject *sub
     unsigned dimensions = flat ? 1 : tensor->dimension_count;
     if (!flat) memcpy(whole.high, tensor->shape, dimensions * sizeof *whole.high);
     struct cairn_plan_proof proof;
-    CAIRN_TRY(cairn_plan_exact_within(&cover->effort, &whole, dimensions, cover->pieces.boxes,
-                                      cover->pieces.count, &proof, cover->err));
+    CAIRN_TRY(cairn_plan_exact(&cover->effort, &whole, dimensions, cover->pieces.boxes,
+                               cover->pieces.count, &proof, cover->err));
     if (proof.finding == CAIRN_PLAN_FOUND_NOTHING) return CAIRN_OK;
     return report(cover, subject, &proof, dimensions, flat);
 }
@@ -171,27 +161,10 @@ static const char *difference(const struct cairn_tensor *a, const struct cairn_t
     return NULL;
 }
 
-static enum cairn_code prove_agreement(const struct cover *cover, const struct subject *subject,
-                                       uint32_t first, uint32_t count) {
-    for (uint32_t i = first; i < first + count; i++) {
-        uint32_t table, table_first;
-        struct cairn_tensor tensor, tensor_first;
-        ref_load(cover->layout, first, &table_first, &tensor_first);
-        ref_load(cover->layout, i, &table, &tensor);
-        const char *what = difference(&tensor_first, &tensor);
-        if (!what) continue;
-        return cairn_fail(cover->err, CAIRN_BEGIN_DIFFERS,
-                          "tensor \"%.*s\": rank %u and rank %u disagree about its %s",
-                          CAIRN_PLAN_SHOWN(subject->name), cover->layout->tables[table_first].rank,
-                          cover->layout->tables[table].rank, what);
-    }
-    return CAIRN_OK;
-}
-
 /* An alias of a LOCAL tensor is per rank: the same rank must list the target. */
 static enum cairn_code prove_alias(const struct cover *cover, const struct subject *subject,
                                    uint32_t first, uint32_t count) {
-    uint32_t target, ref_first, ref_count, table, index;
+    uint32_t target, ref_first, ref_count, index;
     struct cairn_view name;
     struct cairn_tensor tensor;
     if (cairn_plan_resolve(cover->layout, subject->name, &target, cover->err) != CAIRN_OK) {
@@ -201,10 +174,8 @@ static enum cairn_code prove_alias(const struct cover *cover, const struct subje
     cairn_layout_name_at(cover->layout, target, &name, &ref_first, &ref_count);
     for (uint32_t i = first; i < first + count; i++) {
         struct cairn_tensor alias;
-        ref_load(cover->layout, i, &table, &alias);
-        const struct cairn_table *source = &cover->layout->tables[table];
-        uint32_t target_table = table;
-        ref_load(cover->layout, ref_first, &target_table, &tensor);
+        const struct cairn_table *source = cairn_layout_tensor_at(cover->layout, i, &alias);
+        (void)cairn_layout_tensor_at(cover->layout, ref_first, &tensor);
         if (tensor.kind == CAIRN_TENSOR_LOCAL) {
             if (!cairn_table_find(source, name, &index))
                 return cairn_fail(cover->err, CAIRN_INVALID,
@@ -224,18 +195,27 @@ static enum cairn_code prove_alias(const struct cover *cover, const struct subje
 
 static enum cairn_code prove_name(struct cover *cover, uint32_t index) {
     struct subject subject = {0};
-    uint32_t first, count, table;
+    uint32_t first, count;
     struct cairn_tensor tensor;
     cairn_layout_name_at(cover->layout, index, &subject.name, &first, &count);
-    ref_load(cover->layout, first, &table, &tensor);
+    (void)cairn_layout_tensor_at(cover->layout, first, &tensor);
     subject.tensor = &tensor;
-    CAIRN_TRY(prove_agreement(cover, &subject, first, count));
+    for (uint32_t i = first; i < first + count; i++) {
+        struct cairn_tensor one, other;
+        const struct cairn_table *one_table = cairn_layout_tensor_at(cover->layout, first, &one);
+        const struct cairn_table *other_table = cairn_layout_tensor_at(cover->layout, i, &other);
+        const char *what = difference(&one, &other);
+        if (!what) continue;
+        return cairn_fail(cover->err, CAIRN_BEGIN_DIFFERS,
+                          "tensor \"%.*s\": rank %u and rank %u disagree about its %s",
+                          CAIRN_PLAN_SHOWN(subject.name), one_table->rank, other_table->rank, what);
+    }
     if (tensor.kind == CAIRN_TENSOR_ALIAS) return prove_alias(cover, &subject, first, count);
     if (tensor.kind == CAIRN_TENSOR_SHARDED) return prove_refs(cover, &subject, first, count);
     subject.one_rank = true;
     for (uint32_t i = first; i < first + count; i++) {
-        ref_load(cover->layout, i, &table, &tensor); /* local tensors differ in shape */
-        subject.rank = cover->layout->tables[table].rank;
+        /* local tensors differ in shape */
+        subject.rank = cairn_layout_tensor_at(cover->layout, i, &tensor)->rank;
         CAIRN_TRY(prove_refs(cover, &subject, i, 1));
     }
     return CAIRN_OK;
@@ -270,18 +250,6 @@ static struct cairn_view tensor_of(const struct cairn_table *table, uint32_t fra
     return tensor.name;
 }
 
-static enum cairn_code report_bytes(const struct cover *cover, const struct cairn_table *table,
-                                    const struct extent *a, const struct extent *b) {
-    struct cairn_table_shard shard;
-    cairn_table_shard_at(table, a->shard, &shard);
-    struct cairn_view name_a = tensor_of(table, a->fragment);
-    struct cairn_view name_b = tensor_of(table, b->fragment);
-    return cairn_fail(cover->err, CAIRN_INVALID,
-                      "shard \"%.*s\" of rank %u: tensors \"%.*s\" and \"%.*s\" share byte %llu",
-                      CAIRN_PLAN_SHOWN(shard.name), table->rank, CAIRN_PLAN_SHOWN(name_a),
-                      CAIRN_PLAN_SHOWN(name_b), (unsigned long long)b->offset);
-}
-
 static enum cairn_code prove_bytes(const struct cover *cover, const struct cairn_table *table) {
     CAIRN_AUTO_HEAP struct extent *extents =
         calloc((size_t)table->fragment_count + 1, sizeof *extents);
@@ -302,10 +270,18 @@ static enum cairn_code prove_bytes(const struct cover *cover, const struct cairn
     }
     if (!sorted) qsort(extents, count, sizeof *extents, compare_extents);
     for (uint32_t i = 1; i < count; i++) {
-        const struct extent *before = &extents[i - 1];
-        if (before->shard != extents[i].shard) continue;
-        if (before->offset + before->size <= extents[i].offset) continue;
-        return report_bytes(cover, table, before, &extents[i]);
+        const struct extent *before = &extents[i - 1], *after = &extents[i];
+        if (before->shard != after->shard) continue;
+        if (before->offset + before->size <= after->offset) continue;
+        struct cairn_table_shard shard;
+        cairn_table_shard_at(table, before->shard, &shard);
+        struct cairn_view name_a = tensor_of(table, before->fragment);
+        struct cairn_view name_b = tensor_of(table, after->fragment);
+        return cairn_fail(
+            cover->err, CAIRN_INVALID,
+            "shard \"%.*s\" of rank %u: tensors \"%.*s\" and \"%.*s\" share byte %llu",
+            CAIRN_PLAN_SHOWN(shard.name), table->rank, CAIRN_PLAN_SHOWN(name_a),
+            CAIRN_PLAN_SHOWN(name_b), (unsigned long long)after->offset);
     }
     return CAIRN_OK;
 }
@@ -324,8 +300,22 @@ static int compare_owned(const void *a, const void *b) {
     return shard_a->rank < shard_b->rank ? -1 : shard_a->rank > shard_b->rank;
 }
 
-/* Proves that each shard belongs to one rank. */
-static enum cairn_code prove_owners(const struct cover *cover) {
+static enum cairn_code look_for_stop(const struct cover *cover) {
+    const _Atomic bool *stop = cover->effort.stop;
+    if (!stop || !atomic_load(stop)) return CAIRN_OK;
+    return cairn_fail(cover->err, CAIRN_CANCELLED, "the cover proof was stopped");
+}
+
+static enum cairn_code prove(struct cover *cover) {
+    for (uint32_t i = 0; i < cover->layout->name_count; i++) {
+        CAIRN_TRY(look_for_stop(cover));
+        CAIRN_TRY(prove_name(cover, i));
+    }
+    for (uint32_t i = 0; i < cover->layout->table_count; i++) {
+        CAIRN_TRY(look_for_stop(cover));
+        CAIRN_TRY(prove_bytes(cover, &cover->layout->tables[i]));
+    }
+    /* Proves that each shard belongs to one rank. */
     const struct cairn_layout *layout = cover->layout;
     size_t total = 0, count = 0;
     for (uint32_t i = 0; i < layout->table_count; i++) total += layout->tables[i].shard_count;
@@ -350,26 +340,8 @@ static enum cairn_code prove_owners(const struct cover *cover) {
     return CAIRN_OK;
 }
 
-static enum cairn_code look_for_stop(const struct cover *cover) {
-    const _Atomic bool *stop = cover->effort.stop;
-    if (!stop || !atomic_load(stop)) return CAIRN_OK;
-    return cairn_fail(cover->err, CAIRN_CANCELLED, "the cover proof was stopped");
-}
-
-static enum cairn_code prove(struct cover *cover) {
-    for (uint32_t i = 0; i < cover->layout->name_count; i++) {
-        CAIRN_TRY(look_for_stop(cover));
-        CAIRN_TRY(prove_name(cover, i));
-    }
-    for (uint32_t i = 0; i < cover->layout->table_count; i++) {
-        CAIRN_TRY(look_for_stop(cover));
-        CAIRN_TRY(prove_bytes(cover, &cover->layout->tables[i]));
-    }
-    return prove_owners(cover);
-}
-
-enum cairn_code cairn_plan_cover_prove_until(const struct cairn_layout *layout,
-                                             const _Atomic bool *stop, struct cairn_error *err) {
+enum cairn_code cairn_plan_cover_prove(const struct cairn_layout *layout, const _Atomic bool *stop,
+                                       struct cairn_error *err) {
     struct cover cover = {.layout = layout, .err = err};
     uint64_t fragments = 0;
     for (uint32_t i = 0; i < layout->table_count; i++)
@@ -380,8 +352,4 @@ enum cairn_code cairn_plan_cover_prove_until(const struct cairn_layout *layout,
     free(cover.pieces.boxes);
     free(cover.pieces.ranks);
     return code;
-}
-
-enum cairn_code cairn_plan_cover_prove(const struct cairn_layout *layout, struct cairn_error *err) {
-    return cairn_plan_cover_prove_until(layout, NULL, err);
 }

@@ -24,10 +24,6 @@
 #include "api/table/table.h"
 
 /* CAIRN_BEGIN_DIFFERS: ranks disagree about a name. CAIRN_INVALID: any other failure of the proof.
- * CAIRN_CANCELLED: *stop became true first. An open layout has valid rows. */
-enum cairn_code cairn_plan_cover_prove_until(const struct cairn_layout *layout,
-                                             const _Atomic bool *stop,
-                                             struct cairn_error *err) CAIRN_MUST_USE;
-/* The same, not stoppable. */
-enum cairn_code cairn_plan_cover_prove(const struct cairn_layout *layout,
+ * CAIRN_CANCELLED: *stop (NULL: never) became true first. An open layout has valid rows. */
+enum cairn_code cairn_plan_cover_prove(const struct cairn_layout *layout, const _Atomic bool *stop,
                                        struct cairn_error *err) CAIRN_MUST_USE;

@@ -104,10 +104,6 @@ const char *cairn_plan_choice_text(enum cairn_plan_choice choice) {
 /* Nodes are sorted by domain; a node's partner is as many places further on as the largest domain
  * has nodes, which no domain spans. If that domain has more than half of all nodes, its nodes and
  * the others become each other's partners. */
-static bool same_domain(const struct cairn_plan_node *one, const struct cairn_plan_node *other) {
-    return one->domain[0] && !strcmp(one->domain, other->domain);
-}
-
 static int by_place(const void *one, const void *other) {
     const struct cairn_plan_node *a = one, *b = other;
     int order = strcmp(a->domain, b->domain);
@@ -119,17 +115,13 @@ static size_t largest(const struct cairn_plan_node *nodes, size_t count, size_t 
     size_t most = 0;
     for (size_t first = 0, next; first < count; first = next) {
         next = first + 1;
-        while (next < count && same_domain(&nodes[first], &nodes[next])) next++;
+        const char *domain = nodes[first].domain;
+        while (next < count && domain[0] && !strcmp(domain, nodes[next].domain)) next++;
         if (next - first <= most) continue;
         most = next - first;
         *ret_first = first;
     }
     return most;
-}
-
-/* Index of the k-th node outside the `size` nodes that start at `first`. */
-static size_t outside(size_t first, size_t size, size_t k) {
-    return k < first ? k : k + size;
 }
 
 const char *cairn_plan_partner(struct cairn_plan_node *nodes, size_t count, const char *name) {
@@ -142,6 +134,7 @@ const char *cairn_plan_partner(struct cairn_plan_node *nodes, size_t count, cons
     if (!others) return nodes[(own + 1) % count].name;
     if (size <= others) return nodes[(own + size) % count].name;
     bool inside = own >= first && own < first + size;
-    if (inside) return nodes[outside(first, size, (own - first) % others)].name;
-    return nodes[first + (own < first ? own : own - size)].name;
+    if (!inside) return nodes[first + (own < first ? own : own - size)].name;
+    size_t other = (own - first) % others; /* counts the nodes outside the largest domain */
+    return nodes[other < first ? other : other + size].name;
 }

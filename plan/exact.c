@@ -12,7 +12,141 @@
 #include <stdlib.h>
 
 #include "common/buf.h"
-#include "plan/fingerprint.h"
+#include "common/trace.h"
+
+/* ---- fingerprint ---- */
+
+/*
+ * An element's weight is the product of one random number per dimension; a box's weight is the
+ * product of their sums, so of W(high) - W(low) with a random W(x) per coordinate. As polynomials
+ * in the W(x), both sides are equal exactly if each element is counted once (Schwartz and Zippel:
+ * in the field of 2^61 - 1 numbers unequal polynomials collide once in 2^58; two keys are used).
+ *
+ * Bisection locates an error: a wrong region has a wrong half.
+ */
+#define PRIME ((UINT64_C(1) << 61) - 1)
+#define KEYS 2
+#define LOOK_EVERY 65536 /* boxes between two checks of *stop */
+
+__extension__ typedef unsigned __int128 wide;
+
+struct printer {
+    uint64_t keys[KEYS];
+    unsigned dimensions;
+    const struct cairn_plan_box *boxes;
+    uint32_t *active; /* boxes that intersect the region */
+    uint32_t active_count;
+    const _Atomic bool *stop;
+    struct cairn_error *err;
+};
+struct print {
+    uint64_t sums[KEYS];
+};
+
+static uint64_t reduce(uint64_t x) {
+    x = (x & PRIME) + (x >> 61);
+    return x >= PRIME ? x - PRIME : x;
+}
+
+/* MurmurHash3's finaliser, applied twice with the key in between: random without the key. */
+static uint64_t mix(uint64_t x) {
+    x = (x ^ x >> 33) * UINT64_C(0xff51afd7ed558ccd);
+    x = (x ^ x >> 33) * UINT64_C(0xc4ceb9fe1a85ec53);
+    return x ^ x >> 33;
+}
+
+static uint64_t weight(uint64_t key, unsigned d, uint64_t x) {
+    return reduce(mix(key ^ mix(x + (d + 1) * UINT64_C(0x9e3779b97f4a7c15) + key)));
+}
+
+static void add_box(const struct printer *printer, const struct cairn_plan_box *box,
+                    struct print *print) {
+    for (unsigned k = 0; k < KEYS; k++) {
+        uint64_t product = 1;
+        for (unsigned d = 0; d < printer->dimensions; d++) {
+            uint64_t high = weight(printer->keys[k], d, box->high[d]);
+            uint64_t low = weight(printer->keys[k], d, box->low[d]);
+            wide longer = (wide)product * reduce(high + PRIME - low);
+            product = reduce((uint64_t)(longer & PRIME) + (uint64_t)(longer >> 61));
+        }
+        print->sums[k] = reduce(print->sums[k] + product);
+    }
+}
+
+/* Do the active boxes, clipped to the region, cover it exactly? */
+static enum cairn_code compare(const struct printer *printer, const struct cairn_plan_box *region,
+                               bool *ret_equal) {
+    struct print sum = {{0}}, wanted = {{0}};
+    add_box(printer, region, &wanted);
+    for (uint32_t i = 0; i < printer->active_count; i++) {
+        struct cairn_plan_box part;
+        if (i % LOOK_EVERY == 0 && printer->stop && atomic_load(printer->stop))
+            return cairn_fail(printer->err, CAIRN_CANCELLED, "the cover proof was stopped");
+        if (cairn_plan_box_intersect(region, &printer->boxes[printer->active[i]],
+                                     printer->dimensions, &part))
+            add_box(printer, &part, &sum);
+    }
+    *ret_equal = !memcmp(&sum, &wanted, sizeof sum);
+    return CAIRN_OK;
+}
+
+/* Narrows a region that is not covered exactly to one wrong element. */
+static enum cairn_code narrow(struct printer *printer, struct cairn_plan_box *region) {
+    for (unsigned d = 0; d < printer->dimensions; d++) {
+        while (region->high[d] - region->low[d] > 1) {
+            struct cairn_plan_box half = *region;
+            bool equal = false;
+            half.high[d] = region->low[d] + (region->high[d] - region->low[d]) / 2;
+            CAIRN_TRY(compare(printer, &half, &equal));
+            if (equal)
+                region->low[d] = half.high[d];
+            else
+                region->high[d] = half.high[d];
+            uint32_t kept = 0;
+            for (uint32_t i = 0; i < printer->active_count; i++) {
+                struct cairn_plan_box part;
+                uint32_t box = printer->active[i];
+                if (cairn_plan_box_intersect(region, &printer->boxes[box], printer->dimensions,
+                                             &part))
+                    printer->active[kept++] = box;
+            }
+            printer->active_count = kept;
+        }
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_plan_fingerprint(const struct cairn_plan_box *region, unsigned dimensions,
+                                       const struct cairn_plan_box *boxes, uint32_t count,
+                                       const _Atomic bool *stop, struct cairn_plan_proof *ret,
+                                       struct cairn_error *err) {
+    struct printer printer = {
+        .dimensions = dimensions, .boxes = boxes, .active_count = count, .stop = stop, .err = err};
+    CAIRN_AUTO_HEAP uint32_t *active = calloc((size_t)count + 1, sizeof *active);
+    if (!active) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the cover proof");
+    for (uint32_t i = 0; i < count; i++) active[i] = i;
+    printer.active = active;
+    cairn_random(printer.keys, sizeof printer.keys);
+    struct cairn_plan_box place = *region;
+    bool equal = false;
+    *ret = (struct cairn_plan_proof){.finding = CAIRN_PLAN_FOUND_NOTHING};
+    CAIRN_TRY(compare(&printer, region, &equal));
+    if (equal) return CAIRN_OK;
+    CAIRN_TRY(narrow(&printer, &place));
+    ret->finding = CAIRN_PLAN_FOUND_HOLE;
+    ret->region = place;
+    if (printer.active_count < 2) return CAIRN_OK;
+    uint32_t a = printer.active[0], b = printer.active[1];
+    ret->finding = CAIRN_PLAN_FOUND_OVERLAP;
+    ret->first = a < b ? a : b;
+    ret->second = a < b ? b : a;
+    bool met = cairn_plan_box_intersect(&printer.boxes[a], &printer.boxes[b], printer.dimensions,
+                                        &ret->region);
+    CAIRN_ASSERT(met);
+    return CAIRN_OK;
+}
+
+/* ---- cuts ---- */
 
 /* A grid of boxes is sorted once per dimension, at most eight times. */
 #define EFFORT_PER_BOX 128
@@ -55,10 +189,6 @@ static bool spend(struct prover *prover, uint64_t units) {
     }
     effort->left -= units;
     return true;
-}
-
-static enum cairn_code no_memory(struct cairn_error *err) {
-    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the cover proof");
 }
 
 static void found_hole(struct prover *prover, const struct cairn_plan_box *region) {
@@ -206,14 +336,6 @@ static bool found(const struct prover *prover) {
     return prover->proof.finding != CAIRN_PLAN_FOUND_NOTHING;
 }
 
-/* Reports the stretch [low, high) of the dimension that no box reaches. */
-static void put_gap(struct prover *prover, const struct part *part, uint64_t low, uint64_t high) {
-    struct cairn_plan_box gap = part->region;
-    gap.low[part->dimension] = low;
-    gap.high[part->dimension] = high;
-    found_hole(prover, &gap);
-}
-
 /* Cuts the part along its dimension; without a cut, queues it for the next dimension. */
 static enum cairn_code cut(struct prover *prover, const struct part *part) {
     unsigned d = part->dimension;
@@ -226,7 +348,13 @@ static enum cairn_code cut(struct prover *prover, const struct part *part) {
     group.tried = 1;
     for (uint32_t i = 0; i <= count && !found(prover); i++) {
         uint64_t low = i < count ? prover->edges[i].low : part->region.high[d];
-        if (low > end) put_gap(prover, part, end, low);
+        if (low > end) {
+            /* No box reaches the stretch [end, low) of the dimension. */
+            struct cairn_plan_box gap = part->region;
+            gap.low[d] = end;
+            gap.high[d] = low;
+            found_hole(prover, &gap);
+        }
         bool whole = i == count && from == 0; /* no cut found */
         if (!whole && i > from && low >= end && !found(prover)) {
             group.region.low[d] = prover->edges[from].low;
@@ -265,14 +393,18 @@ struct cairn_plan_effort cairn_plan_effort_of(uint64_t boxes) {
     return (struct cairn_plan_effort){.left = EFFORT_ANYWAY + EFFORT_PER_BOX * boxes};
 }
 
-enum cairn_code cairn_plan_exact_within(struct cairn_plan_effort *effort,
-                                        const struct cairn_plan_box *region, unsigned dimensions,
-                                        const struct cairn_plan_box *boxes, uint32_t count,
-                                        struct cairn_plan_proof *ret, struct cairn_error *err) {
+enum cairn_code cairn_plan_exact(struct cairn_plan_effort *effort,
+                                 const struct cairn_plan_box *region, unsigned dimensions,
+                                 const struct cairn_plan_box *boxes, uint32_t count,
+                                 struct cairn_plan_proof *ret, struct cairn_error *err) {
+    struct cairn_plan_effort own = cairn_plan_effort_of(count);
+    if (!effort) effort = &own;
     struct prover prover = {.boxes = boxes, .dimensions = dimensions, .effort = effort, .err = err};
     prover.order = calloc((size_t)count + 1, sizeof *prover.order);
     prover.edges = calloc((size_t)count + 1, sizeof *prover.edges);
-    enum cairn_code code = prover.order && prover.edges ? CAIRN_OK : no_memory(err);
+    enum cairn_code code = prover.order && prover.edges
+                               ? CAIRN_OK
+                               : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the cover proof");
     if (code == CAIRN_OK) {
         for (uint32_t i = 0; i < count; i++) prover.order[i] = i;
         code = prove(&prover, region, count);
@@ -284,11 +416,4 @@ enum cairn_code cairn_plan_exact_within(struct cairn_plan_effort *effort,
     *ret = prover.proof;
     if (!prover.spent || found(&prover)) return CAIRN_OK;
     return cairn_plan_fingerprint(region, dimensions, boxes, count, effort->stop, ret, err);
-}
-
-enum cairn_code cairn_plan_exact(const struct cairn_plan_box *region, unsigned dimensions,
-                                 const struct cairn_plan_box *boxes, uint32_t count,
-                                 struct cairn_plan_proof *ret, struct cairn_error *err) {
-    struct cairn_plan_effort effort = cairn_plan_effort_of(count);
-    return cairn_plan_exact_within(&effort, region, dimensions, boxes, count, ret, err);
 }

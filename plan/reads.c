@@ -59,31 +59,12 @@ void cairn_plan_fragments_release(struct cairn_plan_fragments *fragments) {
     *fragments = (struct cairn_plan_fragments){0};
 }
 
-static void ref_load(const struct cairn_layout *layout, uint32_t ref, uint32_t *ret_table,
-                     struct cairn_tensor *ret) {
-    uint32_t tensor;
-    cairn_layout_ref_at(layout, ref, ret_table, &tensor);
-    cairn_table_tensor_at(&layout->tables[*ret_table], tensor, ret);
-}
-
-/* Spreads readers of different tensors over the holders. FNV-1a's last bytes affect only some bits,
- * so a multiplication mixes them into the bits in use. */
-static uint32_t pick_holder(struct cairn_view name, uint32_t count) {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < name.size; i++)
-        hash = (hash ^ ((const uint8_t *)name.data)[i]) * UINT64_C(0x100000001b3);
-    hash = (hash ^ hash >> 33) * UINT64_C(0xff51afd7ed558ccd);
-    return (uint32_t)((hash >> 33) % count);
-}
-
 static enum cairn_code find_local(const struct cairn_layout *layout, struct cairn_view name,
                                   uint32_t rank, uint32_t *first, uint32_t *count,
                                   struct cairn_error *err) {
     for (uint32_t i = 0; i < *count; i++) {
-        uint32_t table;
         struct cairn_tensor tensor;
-        ref_load(layout, *first + i, &table, &tensor);
-        if (layout->tables[table].rank != rank) continue;
+        if (cairn_layout_tensor_at(layout, *first + i, &tensor)->rank != rank) continue;
         *first += i;
         *count = 1;
         return CAIRN_OK;
@@ -96,18 +77,24 @@ enum cairn_code cairn_plan_fragments_choose(struct cairn_plan_fragments *fragmen
                                             const struct cairn_layout *layout, uint32_t name,
                                             uint32_t local_rank, struct cairn_error *err) {
     struct cairn_view text;
-    uint32_t first, count, table;
+    uint32_t first, count;
     uint64_t bytes;
     fragments->loaded = false;
     cairn_layout_name_at(layout, name, &text, &first, &count);
-    ref_load(layout, first, &table, &fragments->tensor);
+    (void)cairn_layout_tensor_at(layout, first, &fragments->tensor);
     if (fragments->tensor.kind == CAIRN_TENSOR_REPLICATED) {
-        first += pick_holder(text, count);
+        /* Spreads readers of different tensors over the holders. FNV-1a's last bytes affect only
+         * some bits, so a multiplication mixes them into the bits in use. */
+        uint64_t hash = UINT64_C(0xcbf29ce484222325);
+        for (size_t i = 0; i < text.size; i++)
+            hash = (hash ^ ((const uint8_t *)text.data)[i]) * UINT64_C(0x100000001b3);
+        hash = (hash ^ hash >> 33) * UINT64_C(0xff51afd7ed558ccd);
+        first += (uint32_t)((hash >> 33) % count);
         count = 1;
     } else if (fragments->tensor.kind == CAIRN_TENSOR_LOCAL) {
         CAIRN_TRY(find_local(layout, text, local_rank, &first, &count, err));
     }
-    ref_load(layout, first, &table, &fragments->tensor);
+    (void)cairn_layout_tensor_at(layout, first, &fragments->tensor);
     if (!cairn_tensor_size(fragments->tensor.dtype, fragments->tensor.dimension_count,
                            fragments->tensor.shape, &fragments->elements, &bytes))
         return cairn_fail(err, CAIRN_CORRUPT, "tensor \"%.*s\": no type or size",
@@ -175,27 +162,13 @@ static bool same_tensor(const struct cairn_tensor *a, const struct cairn_tensor 
            memcmp(a->shape, b->shape, a->dimension_count * sizeof *a->shape) == 0;
 }
 
-static void put_fragment(struct cairn_plan_fragments *fragments,
-                         const struct cairn_fragment *fragment, uint32_t shard) {
-    struct cairn_plan_fragment *placed = &fragments->list[fragments->count++];
-    *placed = (struct cairn_plan_fragment){.shard = shard, .offset_bytes = fragment->offset_bytes};
-    if (fragment->form == CAIRN_FRAGMENT_FLAT) {
-        flat_span(fragments, fragment->start[0], fragment->count[0], &placed->span);
-    } else {
-        box_span(fragments->tensor.dimension_count, fragment->start, fragment->count,
-                 &placed->span);
-    }
-    flat_bounds(fragments, &placed->span, &placed->low, &placed->high);
-}
-
 static enum cairn_code load_ref(struct cairn_plan_fragments *fragments,
                                 const struct cairn_layout *layout,
                                 const struct cairn_manifest *manifest, uint32_t ref,
                                 struct cairn_error *err) {
     struct cairn_tensor tensor;
-    uint32_t table_index, known = UINT32_MAX, shard = 0;
-    ref_load(layout, ref, &table_index, &tensor);
-    const struct cairn_table *table = &layout->tables[table_index];
+    uint32_t known = UINT32_MAX, shard = 0;
+    const struct cairn_table *table = cairn_layout_tensor_at(layout, ref, &tensor);
     if (!same_tensor(&tensor, &fragments->tensor))
         return cairn_fail(err, CAIRN_CORRUPT, "tensor \"%.*s\": ranks describe it differently",
                           CAIRN_PLAN_SHOWN(tensor.name));
@@ -209,7 +182,16 @@ static enum cairn_code load_ref(struct cairn_plan_fragments *fragments,
             CAIRN_TRY(find_shard(manifest, table, fragment.shard, &shard, err));
             known = fragment.shard;
         }
-        put_fragment(fragments, &fragment, shard);
+        struct cairn_plan_fragment *placed = &fragments->list[fragments->count++];
+        *placed =
+            (struct cairn_plan_fragment){.shard = shard, .offset_bytes = fragment.offset_bytes};
+        if (fragment.form == CAIRN_FRAGMENT_FLAT) {
+            flat_span(fragments, fragment.start[0], fragment.count[0], &placed->span);
+        } else {
+            box_span(fragments->tensor.dimension_count, fragment.start, fragment.count,
+                     &placed->span);
+        }
+        flat_bounds(fragments, &placed->span, &placed->low, &placed->high);
     }
     return CAIRN_OK;
 }
@@ -239,23 +221,15 @@ static enum cairn_code load_some(struct cairn_plan_fragments *fragments,
     return CAIRN_OK;
 }
 
-static enum cairn_code load_all(struct cairn_plan_fragments *fragments,
-                                const struct cairn_layout *layout,
-                                const struct cairn_manifest *manifest, struct cairn_error *err) {
-    CAIRN_TRY(load_some(fragments, layout, manifest, 0, fragments->ref_count, err));
-    fragments->loaded = true;
-    return CAIRN_OK;
-}
-
 /* Start of a listing's first fragment; false: it has none. */
 static bool begin_of(const struct cairn_plan_fragments *fragments,
                      const struct cairn_layout *layout, uint32_t ref, uint64_t *ret) {
     struct cairn_tensor tensor;
     struct cairn_fragment fragment;
-    uint32_t table;
-    ref_load(layout, fragments->ref_first + ref, &table, &tensor);
+    const struct cairn_table *table =
+        cairn_layout_tensor_at(layout, fragments->ref_first + ref, &tensor);
     if (!tensor.fragment_count || !same_tensor(&tensor, &fragments->tensor)) return false;
-    cairn_table_fragment_at(&layout->tables[table], tensor.fragment_first, &fragment);
+    cairn_table_fragment_at(table, tensor.fragment_first, &fragment);
     *ret = fragment.form == CAIRN_FRAGMENT_FLAT ? fragment.start[0]
                                                 : flat_index(fragments, fragment.start);
     return true;
@@ -276,18 +250,6 @@ static bool bisect(const struct cairn_plan_fragments *fragments, const struct ca
     }
     *ret = from;
     return true;
-}
-
-static enum cairn_code load_near(struct cairn_plan_fragments *fragments,
-                                 const struct cairn_layout *layout,
-                                 const struct cairn_manifest *manifest, uint64_t low, uint64_t high,
-                                 bool *ret, struct cairn_error *err) {
-    uint32_t from = 0, to = 0;
-    *ret = fragments->ref_count >= NEAR_REFS_LEAST && bisect(fragments, layout, low + 1, &from) &&
-           bisect(fragments, layout, high, &to);
-    from -= from > 0; /* the previous one begins earlier, and may overlap */
-    *ret = *ret && to - from < fragments->ref_count / 4;
-    return *ret ? load_some(fragments, layout, manifest, from, to, err) : CAIRN_OK;
 }
 
 #define ALIAS_HOPS_MAX 16
@@ -311,7 +273,7 @@ enum cairn_code cairn_plan_resolve(const struct cairn_layout *layout, struct cai
                                    uint32_t *ret_index, struct cairn_error *err) {
     struct cairn_view target = name;
     for (int hops = 0; hops <= ALIAS_HOPS_MAX; hops++) {
-        uint32_t index, first, count, table, row;
+        uint32_t index, first, count;
         struct cairn_tensor tensor;
         if (!layout || !cairn_layout_find(layout, target, &index)) {
             if (hops == 0)
@@ -322,8 +284,7 @@ enum cairn_code cairn_plan_resolve(const struct cairn_layout *layout, struct cai
                               CAIRN_PLAN_SHOWN(name), CAIRN_PLAN_SHOWN(target));
         }
         cairn_layout_name_at(layout, index, &target, &first, &count);
-        cairn_layout_ref_at(layout, first, &table, &row);
-        cairn_table_tensor_at(&layout->tables[table], row, &tensor);
+        (void)cairn_layout_tensor_at(layout, first, &tensor);
         if (tensor.kind != CAIRN_TENSOR_ALIAS) {
             *ret_index = index;
             return CAIRN_OK;
@@ -606,22 +567,35 @@ static enum cairn_code plan_tensor(struct planner *planner, const struct cairn_p
     CAIRN_TRY(want_tensor(planner, want, &span, ret_bytes));
     if (*ret_bytes == 0) return CAIRN_OK;
     flat_bounds(fragments, &span, &low, &high);
-    if (!fragments->loaded)
-        CAIRN_TRY(load_near(fragments, planner->layout, planner->manifest, low, high, &near,
-                            planner->err));
+    if (!fragments->loaded) {
+        uint32_t from = 0, to = 0;
+        near = fragments->ref_count >= NEAR_REFS_LEAST &&
+               bisect(fragments, planner->layout, low + 1, &from) &&
+               bisect(fragments, planner->layout, high, &to);
+        from -= from > 0; /* the previous one begins earlier, and may overlap */
+        near = near && to - from < fragments->ref_count / 4;
+        if (near)
+            CAIRN_TRY(
+                load_some(fragments, planner->layout, planner->manifest, from, to, planner->err));
+    }
     if (near) {
         CAIRN_TRY(put_held(planner, &span, want_index, low, high));
         if (prove_filled(planner, want, first, *ret_bytes) == CAIRN_OK) return CAIRN_OK;
         planner->pieces->count = first; /* all of them are looked at, and a fault is told then */
     }
-    if (!fragments->loaded)
-        CAIRN_TRY(load_all(fragments, planner->layout, planner->manifest, planner->err));
+    if (!fragments->loaded) {
+        CAIRN_TRY(load_some(fragments, planner->layout, planner->manifest, 0, fragments->ref_count,
+                            planner->err));
+        fragments->loaded = true;
+    }
     CAIRN_TRY(put_held(planner, &span, want_index, low, high));
     return prove_filled(planner, want, first, *ret_bytes);
 }
 
-static enum cairn_code want_shard(const struct planner *planner, const struct cairn_plan_want *want,
-                                  uint32_t *ret_shard, uint64_t *ret_bytes) {
+static enum cairn_code plan_want(struct planner *planner, const struct cairn_plan_want *want,
+                                 uint32_t want_index, uint64_t *ret_bytes) {
+    if (!want->shard.data) return plan_tensor(planner, want, want_index, ret_bytes);
+    struct cairn_plan_piece piece = {.want = want_index, .offset = want->offset};
     const struct cairn_manifest_shard *shard = cairn_manifest_find(planner->manifest, want->shard);
     if (!shard)
         return cairn_fail(planner->err, CAIRN_NOT_FOUND, "no shard \"%.*s\"",
@@ -632,16 +606,8 @@ static enum cairn_code want_shard(const struct planner *planner, const struct ca
         return cairn_fail(planner->err, CAIRN_RANGE,
                           "shard \"%.*s\": the range reaches beyond its %llu bytes",
                           CAIRN_PLAN_SHOWN(want->shard), (unsigned long long)shard->size_bytes);
-    *ret_shard = (uint32_t)(shard - planner->manifest->shards);
+    piece.shard = (uint32_t)(shard - planner->manifest->shards);
     *ret_bytes = to_end ? shard->size_bytes - want->offset : want->bytes;
-    return CAIRN_OK;
-}
-
-static enum cairn_code plan_want(struct planner *planner, const struct cairn_plan_want *want,
-                                 uint32_t want_index, uint64_t *ret_bytes) {
-    if (!want->shard.data) return plan_tensor(planner, want, want_index, ret_bytes);
-    struct cairn_plan_piece piece = {.want = want_index, .offset = want->offset};
-    CAIRN_TRY(want_shard(planner, want, &piece.shard, ret_bytes));
     piece.bytes = *ret_bytes;
     return piece.bytes ? put_piece(planner, &piece) : CAIRN_OK;
 }
@@ -678,17 +644,4 @@ enum cairn_code cairn_plan_reads(const struct cairn_manifest *manifest,
                                  struct cairn_plan_pieces *ret, struct cairn_error *err) {
     return cairn_plan_reads_most(manifest, layout, wants, want_count, CAIRN_PLAN_PIECES_MAX, ret,
                                  err);
-}
-
-enum cairn_code cairn_plan_want_bytes(const struct cairn_manifest *manifest,
-                                      const struct cairn_layout *layout,
-                                      const struct cairn_plan_want *want, uint64_t *ret_bytes,
-                                      struct cairn_error *err) {
-    struct planner planner = {.manifest = manifest, .layout = layout, .err = err};
-    struct cairn_plan_span span;
-    uint32_t shard;
-    if (want->shard.data) return want_shard(&planner, want, &shard, ret_bytes);
-    enum cairn_code code = want_tensor(&planner, want, &span, ret_bytes);
-    cairn_plan_fragments_release(&planner.fragments);
-    return code;
 }

@@ -135,11 +135,6 @@ enum cairn_code cairn_plan_reads_most(const struct cairn_manifest *manifest,
                                       const struct cairn_plan_want *wants, size_t want_count,
                                       size_t pieces_max, struct cairn_plan_pieces *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* Destination bytes of one want, without a plan. Same codes. */
-enum cairn_code cairn_plan_want_bytes(const struct cairn_manifest *manifest,
-                                      const struct cairn_layout *layout,
-                                      const struct cairn_plan_want *want, uint64_t *ret_bytes,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* Resolves a name, aliases followed, to its index in the layout. */
 enum cairn_code cairn_plan_resolve(const struct cairn_layout *layout, struct cairn_view name,
                                    uint32_t *ret_index, struct cairn_error *err) CAIRN_MUST_USE;

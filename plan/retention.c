@@ -92,46 +92,25 @@ static enum cairn_code keep_first_of(struct planner *planner, enum cairn_keep wh
     return CAIRN_OK;
 }
 
-static enum cairn_code keep_by_order(struct planner *planner) {
-    const uint64_t *numbers = planner->query->policy->numbers;
-    size_t count = planner->shown_count;
-    CAIRN_TRY(
-        keep_first_of(planner, CAIRN_KEEP_LAST, planner->shown, count, numbers[CAIRN_KEEP_LAST]));
-    for (size_t i = 0; i < count; i++) planner->sorted[i] = planner->shown[count - 1 - i];
-    CAIRN_TRY(keep_first_of(planner, CAIRN_KEEP_FIRST, planner->sorted, count,
-                            numbers[CAIRN_KEEP_FIRST]));
-    uint64_t every = numbers[CAIRN_KEEP_EVERY_STEPS];
-    for (size_t i = 0; every && i < count; i++) {
-        if (item_at(planner, planner->shown[i])->step % every) continue;
-        struct cairn_plan_reason reason = {planner->shown[i], CAIRN_KEEP_EVERY_STEPS, 0, 0, 0};
-        CAIRN_TRY(keep(planner, reason));
-    }
-    return CAIRN_OK;
-}
-
 /* ---- time ---- */
 
 static int64_t floor_div(int64_t a, int64_t b) {
     return a / b - (a % b < 0);
 }
 
-/* Months since March of year 0, from days since 1970: 400-year eras begin in March, so that the
- * leap day ends a year. */
-static int64_t month_of(int64_t day) {
+static int64_t bucket_of(enum cairn_keep why, int64_t ms) {
+    int64_t day = floor_div(ms, DAY_MS);
+    if (why == CAIRN_KEEP_HOURLY) return floor_div(ms, HOUR_MS);
+    if (why == CAIRN_KEEP_DAILY) return day;
+    if (why == CAIRN_KEEP_WEEKLY) return floor_div(day + 3, 7);
+    /* Months since March of year 0, from days since 1970: 400-year eras begin in March, so that the
+     * leap day ends a year. */
     day += 719468; /* days from 1 March of year 0 to 1970 */
     int64_t era = floor_div(day, 146097), day_of_era = day - era * 146097;
     int64_t year =
         (day_of_era - day_of_era / 1460 + day_of_era / 36524 - day_of_era / 146096) / 365;
     int64_t day_of_year = day_of_era - (365 * year + year / 4 - year / 100);
     return (era * 400 + year) * 12 + (5 * day_of_year + 2) / 153;
-}
-
-static int64_t bucket_of(enum cairn_keep why, int64_t ms) {
-    int64_t day = floor_div(ms, DAY_MS);
-    if (why == CAIRN_KEEP_HOURLY) return floor_div(ms, HOUR_MS);
-    if (why == CAIRN_KEEP_DAILY) return day;
-    if (why == CAIRN_KEEP_WEEKLY) return floor_div(day + 3, 7); /* 1970 began on a Thursday */
-    return month_of(day);
 }
 
 /* retention.h#5: keeps the newest version of each of the newest `most` non-empty buckets. */
@@ -159,25 +138,19 @@ static enum cairn_code keep_ahead(struct planner *planner, uint32_t index) {
     return policy->within_ms ? keep(planner, within) : CAIRN_OK;
 }
 
-/* Fills `sorted` with the versions that time rules count: all but those dated ahead. */
-static enum cairn_code set_aside_ahead(struct planner *planner, size_t *ret_count) {
+static enum cairn_code keep_by_time(struct planner *planner) {
+    /* Fills `sorted` with the versions that time rules count: all but those dated ahead. */
+    size_t count = 0;
     bool dated = false; /* a newer version has a past date */
-    *ret_count = 0;
     for (size_t i = 0; i < planner->shown_count; i++) {
         uint32_t index = planner->shown[i];
         bool ahead = item_at(planner, index)->committed_ms > planner->query->now_ms;
         if (ahead && dated)
             CAIRN_TRY(keep_ahead(planner, index));
         else
-            planner->sorted[(*ret_count)++] = index;
+            planner->sorted[count++] = index;
         dated = dated || !ahead;
     }
-    return CAIRN_OK;
-}
-
-static enum cairn_code keep_by_time(struct planner *planner) {
-    size_t count = 0;
-    CAIRN_TRY(set_aside_ahead(planner, &count));
     if (!count) return CAIRN_OK;
     sort(planner, planner->sorted, count, latest_first);
     for (enum cairn_keep why = CAIRN_KEEP_HOURLY; why <= CAIRN_KEEP_MONTHLY; why++)
@@ -222,15 +195,6 @@ static enum cairn_code keep_best(struct planner *planner) {
 
 /* ---- marks and labels ---- */
 
-static enum cairn_code keep_labelled(struct planner *planner, uint32_t index) {
-    for (uint32_t i = 0; i < planner->query->policy->labels_count; i++) {
-        if (!(item_at(planner, index)->labels & 1u << i)) continue;
-        struct cairn_plan_reason reason = {index, CAIRN_KEEP_LABELS, i, 0, 0};
-        CAIRN_TRY(keep(planner, reason));
-    }
-    return CAIRN_OK;
-}
-
 /* Fewer than K newer non-superseded versions exist; those are the first of `shown`. */
 static bool lacks_newer(const struct planner *planner, const struct cairn_plan_item *item) {
     uint32_t newest = planner->query->newest;
@@ -253,7 +217,11 @@ static enum cairn_code hold(struct planner *planner, uint32_t index, bool empty)
         if (item->marks & marks[i].mark) CAIRN_TRY(keep(planner, reason));
     }
     if (item->marks & CAIRN_PLAN_IN_FLIGHT) return CAIRN_OK;
-    CAIRN_TRY(keep_labelled(planner, index));
+    for (uint32_t i = 0; i < planner->query->policy->labels_count; i++) {
+        if (!(item_at(planner, index)->labels & 1u << i)) continue;
+        struct cairn_plan_reason reason = {index, CAIRN_KEEP_LABELS, i, 0, 0};
+        CAIRN_TRY(keep(planner, reason));
+    }
     if (planner->query->allow_empty) return CAIRN_OK;
     struct cairn_plan_reason superseded = {index, CAIRN_KEEP_SUPERSEDED, 0, 0, 0};
     struct cairn_plan_reason no_rule = {index, CAIRN_KEEP_NO_RULE, 0, 0, 0};
@@ -305,7 +273,19 @@ static enum cairn_code make_plan(struct planner *planner) {
         if (is_shown(&query->items[i])) planner->shown[planner->shown_count++] = i;
     }
     sort(planner, planner->shown, planner->shown_count, newest_first);
-    CAIRN_TRY(keep_by_order(planner));
+    const uint64_t *numbers = planner->query->policy->numbers;
+    size_t count = planner->shown_count;
+    CAIRN_TRY(
+        keep_first_of(planner, CAIRN_KEEP_LAST, planner->shown, count, numbers[CAIRN_KEEP_LAST]));
+    for (size_t i = 0; i < count; i++) planner->sorted[i] = planner->shown[count - 1 - i];
+    CAIRN_TRY(keep_first_of(planner, CAIRN_KEEP_FIRST, planner->sorted, count,
+                            numbers[CAIRN_KEEP_FIRST]));
+    uint64_t every = numbers[CAIRN_KEEP_EVERY_STEPS];
+    for (size_t i = 0; every && i < count; i++) {
+        if (item_at(planner, planner->shown[i])->step % every) continue;
+        struct cairn_plan_reason reason = {planner->shown[i], CAIRN_KEEP_EVERY_STEPS, 0, 0, 0};
+        CAIRN_TRY(keep(planner, reason));
+    }
     CAIRN_TRY(keep_by_time(planner));
     CAIRN_TRY(keep_best(planner));
     if (!query->allow_empty)
@@ -381,7 +361,7 @@ struct maker {
     struct cairn_error *err;
 };
 
-/* What keeps a version of the base, and until when. */
+/* When the rules cease to keep a version of the base. */
 struct lapse {
     struct cairn_plan_waiting waiting;
     bool stays; /* kept throughout the base's saves */
@@ -629,20 +609,6 @@ static bool in_time(const struct follower *follower) {
     return true;
 }
 
-static void count_buckets(struct follower *follower) {
-    for (uint32_t k = 0; k < BUCKETS; k++) {
-        enum cairn_keep why = (enum cairn_keep)(CAIRN_KEEP_HOURLY + k);
-        int64_t before = 0;
-        for (uint32_t i = 0; i < follower->shown_count; i++) {
-            int64_t bucket = bucket_of(why, follower->dates[i]);
-            int64_t latest = bucket_of(why, follower->base->latest_ms);
-            if (!i) follower->joined[k] = bucket == latest;
-            follower->moved[k] += !i ? !follower->joined[k] : bucket != before;
-            before = bucket;
-        }
-    }
-}
-
 static bool is_better(const struct cairn_policy_best *rule, double one, double other) {
     return rule->largest ? one > other : one < other;
 }
@@ -700,28 +666,20 @@ static bool holds(const struct follower *follower, const struct cairn_plan_reaso
     return reason->place + better <= reason->of;
 }
 
-static enum cairn_code note_followed(struct follower *follower, const bool *goes,
-                                     struct cairn_error *err) {
-    struct cairn_plan_base *base = follower->base;
-    base->followed_count = 0;
-    CAIRN_TRY(CAIRN_ARRAY_ROOM_FOR(base->followed, 0, follower->shown_count,
-                                   base->followed_capacity, CAIRN_PLAN_SAVES_MAX,
-                                   "versions after a retention plan", err));
-    for (uint32_t i = 0; i < follower->shown_count; i++) {
-        const struct cairn_plan_item *item = &follower->query->items[follower->shown[i]];
-        struct cairn_plan_followed *followed = &base->followed[base->followed_count++];
-        *followed = (struct cairn_plan_followed){
-            cairn_plan_line(item),    item->step, item->attempt, item->n,
-            goes[follower->shown[i]], {0}};
-        memcpy(followed->metrics, item->metrics, sizeof(item->metrics));
-    }
-    return CAIRN_OK;
-}
-
 static enum cairn_code follow(struct follower *follower, bool *ret_goes, struct cairn_error *err) {
     struct cairn_plan_base *base = follower->base;
     const struct cairn_plan_query *query = follower->query;
-    count_buckets(follower);
+    for (uint32_t k = 0; k < BUCKETS; k++) {
+        enum cairn_keep why = (enum cairn_keep)(CAIRN_KEEP_HOURLY + k);
+        int64_t before = 0;
+        for (uint32_t i = 0; i < follower->shown_count; i++) {
+            int64_t bucket = bucket_of(why, follower->dates[i]);
+            int64_t latest = bucket_of(why, follower->base->latest_ms);
+            if (!i) follower->joined[k] = bucket == latest;
+            follower->moved[k] += !i ? !follower->joined[k] : bucket != before;
+            before = bucket;
+        }
+    }
     for (size_t i = 0; i < base->waiting_count; i++) {
         struct cairn_plan_waiting *waiting = &base->waiting[i];
         waiting->goes = !waiting->over && !waits_on(follower, waiting);
@@ -733,7 +691,19 @@ static enum cairn_code follow(struct follower *follower, bool *ret_goes, struct 
         for (uint32_t k = follower->plan.first[i]; k < follower->plan.first[i + 1]; k++)
             if (holds(follower, &follower->plan.reasons[k])) ret_goes[i] = false;
     }
-    return note_followed(follower, ret_goes, err);
+    base->followed_count = 0;
+    CAIRN_TRY(CAIRN_ARRAY_ROOM_FOR(base->followed, 0, follower->shown_count,
+                                   base->followed_capacity, CAIRN_PLAN_SAVES_MAX,
+                                   "versions after a retention plan", err));
+    for (uint32_t i = 0; i < follower->shown_count; i++) {
+        const struct cairn_plan_item *item = &follower->query->items[follower->shown[i]];
+        struct cairn_plan_followed *followed = &base->followed[base->followed_count++];
+        *followed = (struct cairn_plan_followed){
+            cairn_plan_line(item),        item->step, item->attempt, item->n,
+            ret_goes[follower->shown[i]], {0}};
+        memcpy(followed->metrics, item->metrics, sizeof(item->metrics));
+    }
+    return CAIRN_OK;
 }
 
 enum cairn_code cairn_plan_base_next(struct cairn_plan_base *base,

@@ -315,21 +315,6 @@ static struct cairn_view layer_of(struct cairn_view name) {
     return (struct cairn_view){text, last ? last : name.size};
 }
 
-static void make_units(struct splitting *splitting) {
-    const struct cairn_plan_group *group = splitting->group;
-    struct cairn_view before = {0};
-    for (uint32_t row = 0; row < group->item_count; row++) {
-        struct cairn_view name = item_of(splitting, row)->name;
-        struct cairn_view of = group->by == CAIRN_PLAN_SPLIT_LAYER ? layer_of(name) : name;
-        if (!row || cairn_view_compare(before, of))
-            splitting->units[splitting->unit_count++] = (struct unit){.first = row};
-        struct unit *unit = &splitting->units[splitting->unit_count - 1];
-        unit->end = row + 1;
-        unit->bytes += splitting->rows[row].bytes;
-        before = of;
-    }
-}
-
 static int by_size(const void *a, const void *b) {
     const struct unit *left = a, *right = b;
     if (left->bytes != right->bytes) return left->bytes > right->bytes ? -1 : 1;
@@ -361,7 +346,17 @@ static void sift_down(struct splitting *splitting, size_t at) {
 static enum cairn_code give_units(struct splitting *splitting) {
     const struct cairn_plan_group *group = splitting->group;
     struct cairn_plan_split *ret = splitting->ret;
-    make_units(splitting);
+    struct cairn_view before = {0};
+    for (uint32_t row = 0; row < group->item_count; row++) {
+        struct cairn_view name = item_of(splitting, row)->name;
+        struct cairn_view of = group->by == CAIRN_PLAN_SPLIT_LAYER ? layer_of(name) : name;
+        if (!row || cairn_view_compare(before, of))
+            splitting->units[splitting->unit_count++] = (struct unit){.first = row};
+        struct unit *unit = &splitting->units[splitting->unit_count - 1];
+        unit->end = row + 1;
+        unit->bytes += splitting->rows[row].bytes;
+        before = of;
+    }
     qsort(splitting->units, splitting->unit_count, sizeof *splitting->units, by_size);
     for (uint32_t m = 0; m < group->members; m++) /* ascending indexes form a heap */
         if (weight_of(group, m)) splitting->heap[splitting->heap_count++] = m;

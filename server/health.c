@@ -7,13 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/documents/keys.h"
-#include "common/clock.h"
-#include "common/json.h"
 #include "common/log.h"
 #include "common/process.h"
-#include "common/text.h"
-#include "common/trace.h"
 #include "server/ledger/leases.h"
 #include "store/open.h"
 
@@ -29,14 +24,14 @@ struct look {
     uint64_t at_ms;
     struct cairn_error why;
 };
-struct cairn_srv_health {
-    struct cairn_srv *server;
+struct srv_health {
+    struct srv *server;
     struct cairn_store_worker *worker;
     struct cairn_thread thread;
     struct cairn_lock lock;
     struct {
-        struct look looks[CAIRN_SRV_CHECKS];
-        struct look doubts[CAIRN_SRV_CHECKS]; /* a call that failed after the check began */
+        struct look looks[SRV_CHECKS];
+        struct look doubts[SRV_CHECKS]; /* a call that failed after the check began */
         uint64_t calls;
         bool stopped;
     } locked;
@@ -45,28 +40,21 @@ struct cairn_srv_health {
 struct mark {
     const char *server;
     char text[CAIRN_UUID_TEXT_BYTES];
-    bool found;
 };
 
-static enum cairn_code write_mark(struct cairn_srv_tx *tx, void *argument,
-                                  struct cairn_error *err) {
-    struct mark *mark = argument;
-    return cairn_srv_server_mark(tx, mark->server, mark->text, err);
+SRV_CHANGE(write_mark, struct mark *mark) {
+    return srv_server_mark(tx, mark->server, mark->text, err);
 }
 
-static enum cairn_code read_mark(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct mark *mark = argument;
-    return cairn_srv_server_mark_is(tx, mark->server, mark->text, &mark->found, err);
-}
-
-static enum cairn_code look_at_catalog(struct cairn_srv *server, struct cairn_error *err) {
-    struct mark mark = {.server = cairn_srv_catalog_server(server->catalog)};
+static enum cairn_code look_at_catalog(struct srv *server, struct cairn_error *err) {
+    struct mark mark = {.server = srv_catalog_server(server->catalog)};
     /* A server frozen at its start has not joined the catalog, and has no row to mark. */
-    if (server->frozen) return cairn_srv_catalog_read(server->catalog, read_mark, &mark, err);
-    cairn_uuid_random(mark.text);
-    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, write_mark, &mark, err));
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, read_mark, &mark, err));
-    if (mark.found) return CAIRN_OK;
+    bool marks = !server->frozen, found = false;
+    if (marks) cairn_uuid_random(mark.text);
+    if (marks) CAIRN_TRY(srv_catalog_write(server->catalog, write_mark, &mark, err));
+    SRV_LOOK(look, server->catalog, err);
+    CAIRN_TRY(srv_server_mark_is(look.tx, mark.server, mark.text, &found, err));
+    if (found || !marks) return CAIRN_OK;
     return cairn_fail(err, CAIRN_CORRUPT, "a row that was just committed is not there");
 }
 
@@ -90,21 +78,21 @@ static enum cairn_code within_store(const struct cairn_store_worker *worker, con
     return cairn_within(err, code, "store %s", cairn_store_url(worker->store));
 }
 
-static size_t write_sign(char ret[CAIRN_SRV_HEALTH_BYTES_MAX], uint64_t interval_ms,
+static size_t write_sign(char ret[SRV_HEALTH_BYTES_MAX], uint64_t interval_ms,
                          uint64_t stopped_at) {
     char mark[CAIRN_UUID_TEXT_BYTES];
     cairn_uuid_random(mark);
-    int size = snprintf(ret, CAIRN_SRV_HEALTH_BYTES_MAX,
+    int size = snprintf(ret, SRV_HEALTH_BYTES_MAX,
                         "{\"cairn_health\":1,\"mark\":\"%s\",\"interval_ms\":%" PRIu64
                         ",\"stopped_at\":%" PRIu64 "}",
                         mark, interval_ms, stopped_at);
     return (size_t)size;
 }
 
-enum cairn_code cairn_srv_sign_read(struct cairn_store_worker *worker, struct cairn_srv_sign *ret,
-                                    struct cairn_error *err) {
+enum cairn_code srv_sign_read(struct cairn_store_worker *worker, struct srv_sign *ret,
+                              struct cairn_error *err) {
     struct cairn_key health;
-    CAIRN_AUTO(buf) text = {.limit = CAIRN_SRV_HEALTH_BYTES_MAX};
+    CAIRN_AUTO(buf) text = {.limit = SRV_HEALTH_BYTES_MAX};
     CAIRN_AUTO_JSON json_t *json = NULL;
     cairn_key_health(&health);
     CAIRN_AUTO(store_listing) listing = {0};
@@ -117,19 +105,19 @@ enum cairn_code cairn_srv_sign_read(struct cairn_store_worker *worker, struct ca
     const char *mark = json_string_value(json_object_get(json, "mark"));
     json_int_t interval_ms = json_integer_value(json_object_get(json, "interval_ms"));
     json_int_t stopped_at = json_integer_value(json_object_get(json, "stopped_at"));
-    *ret = (struct cairn_srv_sign){.interval_ms = interval_ms > 0 ? (uint64_t)interval_ms
-                                                                  : DEFAULT_INTERVAL_MS,
-                                   .stopped_at = stopped_at > 0 ? (uint64_t)stopped_at : 0,
-                                   .modified_ms = listing.entries[0].modified_ms};
+    *ret = (struct srv_sign){.interval_ms =
+                                 interval_ms > 0 ? (uint64_t)interval_ms : DEFAULT_INTERVAL_MS,
+                             .stopped_at = stopped_at > 0 ? (uint64_t)stopped_at : 0,
+                             .modified_ms = listing.entries[0].modified_ms};
     if (mark && cairn_text_copy(ret->mark, sizeof(ret->mark), mark)) return CAIRN_OK;
     return cairn_fail(err, CAIRN_CORRUPT, "%s is none", health.text);
 }
 
 /* Another server of the store may replace the object between the put and the read. */
-static enum cairn_code look_at_store(const struct cairn_srv *server,
-                                     struct cairn_store_worker *worker, struct cairn_error *err) {
+static enum cairn_code look_at_store(const struct srv *server, struct cairn_store_worker *worker,
+                                     struct cairn_error *err) {
     struct cairn_key store_json, health;
-    char text[CAIRN_SRV_HEALTH_BYTES_MAX], back[sizeof(text)] = "";
+    char text[SRV_HEALTH_BYTES_MAX], back[sizeof(text)] = "";
     cairn_key_store_json(&store_json);
     cairn_key_health(&health);
     size_t size = write_sign(text, server->settings->check_interval_ms, 0);
@@ -149,17 +137,17 @@ static enum cairn_code look_at_store(const struct cairn_srv *server,
     return within_store(worker, "it is damaged", code, err);
 }
 
-static enum cairn_code look(struct cairn_srv *server, struct cairn_store_worker *worker,
-                            enum cairn_srv_check check, struct cairn_error *err) {
-    return check == CAIRN_SRV_CHECK_CATALOG ? look_at_catalog(server, err)
-                                            : look_at_store(server, worker, err);
+static enum cairn_code look(struct srv *server, struct cairn_store_worker *worker,
+                            enum srv_check check, struct cairn_error *err) {
+    return check == SRV_CHECK_CATALOG ? look_at_catalog(server, err)
+                                      : look_at_store(server, worker, err);
 }
 
-static const char *const names[CAIRN_SRV_CHECKS] = {"catalog", "store"};
+static const char *const names[SRV_CHECKS] = {"catalog", "store"};
 
 /* calls: failed calls when the check began; a later failure requires another check. */
-static void note(struct cairn_srv_health *health, enum cairn_srv_check check,
-                 const struct look *found, uint64_t calls) {
+static void note(struct srv_health *health, enum srv_check check, const struct look *found,
+                 uint64_t calls) {
     bool changed = false;
     {
         CAIRN_HOLD(&health->lock);
@@ -176,8 +164,7 @@ static void note(struct cairn_srv_health *health, enum cairn_srv_check check,
 /* True on the checking thread, whose failed calls are the check's own result. */
 static _Thread_local bool looking;
 
-static void doubt(struct cairn_srv_health *health, enum cairn_srv_check check,
-                  const struct cairn_error *why) {
+static void doubt(struct srv_health *health, enum srv_check check, const struct cairn_error *why) {
     if (looking) return;
     CAIRN_HOLD(&health->lock);
     if (health->locked.stopped) return;
@@ -188,7 +175,7 @@ static void doubt(struct cairn_srv_health *health, enum cairn_srv_check check,
 }
 
 static void doubt_catalog(void *owner, const struct cairn_error *why) {
-    doubt(owner, CAIRN_SRV_CHECK_CATALOG, why);
+    doubt(owner, SRV_CHECK_CATALOG, why);
 }
 
 /* A missing, existing, larger or different object is no fault of the store. */
@@ -196,18 +183,18 @@ static void doubt_store(void *owner, const struct cairn_error *why) {
     bool failed = why->code == CAIRN_UNAVAILABLE || why->code == CAIRN_TIMEOUT ||
                   why->code == CAIRN_NO_SPACE || why->code == CAIRN_IO ||
                   why->code == CAIRN_FORBIDDEN || why->code == CAIRN_STORE;
-    if (failed) doubt(owner, CAIRN_SRV_CHECK_STORE, why);
+    if (failed) doubt(owner, SRV_CHECK_STORE, why);
 }
 
-static uint64_t failed_calls(struct cairn_srv_health *health) {
+static uint64_t failed_calls(struct srv_health *health) {
     CAIRN_HOLD(&health->lock);
     return health->locked.calls;
 }
 
-static void look_at_all(struct cairn_srv_health *health) {
-    for (int i = 0; i < CAIRN_SRV_CHECKS; i++) {
+static void look_at_all(struct srv_health *health) {
+    for (int i = 0; i < SRV_CHECKS; i++) {
         struct look found = {0};
-        enum cairn_srv_check check = (enum cairn_srv_check)i;
+        enum srv_check check = (enum srv_check)i;
         uint64_t calls = failed_calls(health);
         found.code = look(health->server, health->worker, check, &found.why);
         found.at_ms = cairn_mono_ms();
@@ -215,10 +202,10 @@ static void look_at_all(struct cairn_srv_health *health) {
     }
 }
 
-static uint64_t pause_ms(struct cairn_srv_health *health) {
+static uint64_t pause_ms(struct srv_health *health) {
     uint64_t pause = health->server->settings->check_interval_ms;
     CAIRN_HOLD(&health->lock);
-    for (int i = 0; i < CAIRN_SRV_CHECKS; i++) {
+    for (int i = 0; i < SRV_CHECKS; i++) {
         if (health->locked.looks[i].code) pause = cairn_min_u64(pause, TROUBLE_MS);
         if (health->locked.doubts[i].code) pause = cairn_min_u64(pause, AGAIN_MS);
     }
@@ -226,7 +213,7 @@ static uint64_t pause_ms(struct cairn_srv_health *health) {
 }
 
 static void run(struct cairn_thread *thread, void *owner) {
-    struct cairn_srv_health *health = owner;
+    struct srv_health *health = owner;
     looking = true;
     for (bool on = true; on;) {
         look_at_all(health);
@@ -236,29 +223,29 @@ static void run(struct cairn_thread *thread, void *owner) {
     }
 }
 
-enum cairn_code cairn_srv_health_new(struct cairn_srv *server, struct cairn_srv_health **ret,
-                                     struct cairn_error *err) {
-    struct cairn_srv_health *health = calloc(1, sizeof(*health));
+enum cairn_code srv_health_new(struct srv *server, struct srv_health **ret,
+                               struct cairn_error *err) {
+    struct srv_health *health = calloc(1, sizeof(*health));
     if (!health) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the checks");
     health->server = server;
     cairn_lock_init(&health->lock, CAIRN_LOCK_server_health);
     /* Startup has just probed catalog and store, so the first check is due one interval from
      * now. */
-    for (int i = 0; i < CAIRN_SRV_CHECKS; i++) health->locked.looks[i].at_ms = cairn_mono_ms();
+    for (int i = 0; i < SRV_CHECKS; i++) health->locked.looks[i].at_ms = cairn_mono_ms();
     health->thread = (struct cairn_thread){.name = "cairn-health", .run = run, .owner = health};
     enum cairn_code code = cairn_store_worker_new(server->store, &health->worker, err);
     if (!code) code = cairn_thread_start(&health->thread, err);
     if (code) {
-        cairn_srv_health_free(health);
+        srv_health_free(health);
         return code;
     }
-    cairn_srv_catalog_set_failed(server->catalog, doubt_catalog, health);
+    srv_catalog_set_failed(server->catalog, doubt_catalog, health);
     cairn_store_set_failed(server->store, doubt_store, health);
     *ret = health;
     return CAIRN_OK;
 }
 
-void cairn_srv_health_stop(struct cairn_srv_health *health) {
+void srv_health_stop(struct srv_health *health) {
     if (!health) return;
     {
         CAIRN_HOLD(&health->lock);
@@ -268,8 +255,8 @@ void cairn_srv_health_stop(struct cairn_srv_health *health) {
 }
 
 /* Spares a reindex the wait for the sign of a stopped server; best effort. */
-static void say_stopped(const struct cairn_srv_health *health) {
-    char text[CAIRN_SRV_HEALTH_BYTES_MAX];
+static void say_stopped(const struct srv_health *health) {
+    char text[SRV_HEALTH_BYTES_MAX];
     struct cairn_store_record record;
     struct cairn_key key;
     struct cairn_error why = {0};
@@ -281,10 +268,10 @@ static void say_stopped(const struct cairn_srv_health *health) {
         cairn_log(DEBUG, "health.stop_unsaid", "cause=\"%s\"", why.message);
 }
 
-void cairn_srv_health_free(struct cairn_srv_health *health) {
+void srv_health_free(struct srv_health *health) {
     if (!health) return;
-    bool well = !health->locked.looks[CAIRN_SRV_CHECK_STORE].code;
-    cairn_srv_health_stop(health);
+    bool well = !health->locked.looks[SRV_CHECK_STORE].code;
+    srv_health_stop(health);
     if (well && health->worker) say_stopped(health);
     if (health->worker) cairn_store_worker_free(health->worker);
     cairn_lock_release(&health->lock);
@@ -293,7 +280,7 @@ void cairn_srv_health_free(struct cairn_srv_health *health) {
 
 /* doubt: a call that failed since; code CAIRN_OK: none. */
 static void describe(const struct look *found, const struct look *doubt, uint64_t late_ms,
-                     struct cairn_srv_found *ret) {
+                     struct srv_found *ret) {
     if (!found->code && doubt->code) found = doubt;
     ret->age_ms = cairn_passed_ms(cairn_mono_ms(), found->at_ms);
     ret->ok = !found->code && ret->age_ms <= late_ms;
@@ -303,16 +290,16 @@ static void describe(const struct look *found, const struct look *doubt, uint64_
              ret->age_ms / 1000);
 }
 
-void cairn_srv_health_last(struct cairn_srv *server, struct cairn_store_worker *worker,
-                           struct cairn_srv_found ret[CAIRN_SRV_CHECKS]) {
-    for (int i = 0; i < CAIRN_SRV_CHECKS; i++) {
+void srv_health_last(struct srv *server, struct cairn_store_worker *worker,
+                     struct srv_found ret[SRV_CHECKS]) {
+    for (int i = 0; i < SRV_CHECKS; i++) {
         struct look found = {0}, doubted = {0};
         if (server->health) {
             CAIRN_HOLD(&server->health->lock);
             found = server->health->locked.looks[i];
             doubted = server->health->locked.doubts[i];
         } else {
-            found.code = look(server, worker, (enum cairn_srv_check)i, &found.why);
+            found.code = look(server, worker, (enum srv_check)i, &found.why);
             found.at_ms = cairn_mono_ms();
         }
         describe(&found, &doubted, server->settings->check_interval_ms + LATE_MS, &ret[i]);

@@ -18,35 +18,34 @@
  */
 #pragma once
 
-#include "common/trace.h"
 #include "server/server.h"
 
-enum cairn_srv_check { CAIRN_SRV_CHECK_CATALOG, CAIRN_SRV_CHECK_STORE, CAIRN_SRV_CHECKS };
+enum srv_check { SRV_CHECK_CATALOG, SRV_CHECK_STORE, SRV_CHECKS };
 
-struct cairn_srv_found {
+struct srv_found {
     bool ok;
     uint64_t age_ms;
     char text[400];
 };
 
-enum cairn_code cairn_srv_health_new(struct cairn_srv *server, struct cairn_srv_health **ret,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_health_new(struct srv *server, struct srv_health **ret,
+                               struct cairn_error *err) CAIRN_MUST_USE;
 /* Ends the checks; before the catalog closes. */
-void cairn_srv_health_stop(struct cairn_srv_health *health); /* accepts NULL */
+void srv_health_stop(struct srv_health *health); /* accepts NULL */
 /* After the last call to catalog or store, before the store is freed. */
-void cairn_srv_health_free(struct cairn_srv_health *health); /* accepts NULL */
+void srv_health_free(struct srv_health *health); /* accepts NULL */
 /* The sign of life that a server puts into its store each interval. */
-#define CAIRN_SRV_HEALTH_BYTES_MAX 160
-struct cairn_srv_sign {
+#define SRV_HEALTH_BYTES_MAX 160
+struct srv_sign {
     char mark[CAIRN_UUID_TEXT_BYTES];
     uint64_t interval_ms;
     uint64_t stopped_at; /* the store's generation at a clean stop; 0: running */
     int64_t modified_ms; /* by the store's clock */
 };
 /* CAIRN_NOT_FOUND: no sign yet. */
-enum cairn_code cairn_srv_sign_read(struct cairn_store_worker *worker, struct cairn_srv_sign *ret,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_sign_read(struct cairn_store_worker *worker, struct srv_sign *ret,
+                              struct cairn_error *err) CAIRN_MUST_USE;
 
 /* The last results. Without a thread (server->health is NULL), checks now with worker. */
-void cairn_srv_health_last(struct cairn_srv *server, struct cairn_store_worker *worker,
-                           struct cairn_srv_found ret[CAIRN_SRV_CHECKS]);
+void srv_health_last(struct srv *server, struct cairn_store_worker *worker,
+                     struct srv_found ret[SRV_CHECKS]);

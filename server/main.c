@@ -7,32 +7,21 @@
 
 #include <cairn/cairn.h>
 
-#include "common/clock.h"
-#include "common/config.h"
 #include "common/file.h"
-#include "common/json.h"
 #include "common/log.h"
 #include "common/process.h"
-#include "common/trace.h"
-#include "plan/retention.h"
-#include "server/access/access.h"
 #include "server/commit/commit.h"
 #include "server/copies/copies.h"
-#include "server/db/copy.h"
-#include "server/db/sql.h"
 #include "server/events/deliver.h"
 #include "server/events/feed.h"
 #include "server/guard/identity.h"
-#include "server/guard/jobs.h"
 #include "server/health.h"
 #include "server/http/http.h"
 #include "server/http/waiters.h"
 #include "server/metrics.h"
 #include "server/nodes/nodes.h"
-#include "server/operations/operations.h"
 #include "server/reads/send.h"
 #include "server/reads/stream.h"
-#include "server/reads/tier_reads.h"
 #include "server/recovery/recovery.h"
 #include "server/retention/retain.h"
 #include "server/sweep/sweep.h"
@@ -45,7 +34,7 @@
 #define LOOK_S 5 /* between checks which store features turned out missing */
 
 /* must_work: without write access the start fails; other stores may become available later. */
-static enum cairn_code start_store(struct cairn_srv *server, const char *url, bool must_work,
+static enum cairn_code start_store(struct srv *server, const char *url, bool must_work,
                                    struct cairn_store **ret, struct cairn_error *err) {
     struct cairn_store_s3_settings settings = {
 #define CONFIG(type, name, fallback, min, max, why)                                                \
@@ -62,56 +51,49 @@ static enum cairn_code start_store(struct cairn_srv *server, const char *url, bo
     return cairn_store_start(&start, ret, err);
 }
 
-static enum cairn_code choose_store(struct cairn_srv *server, struct cairn_error *err) {
-    return start_store(server, server->settings->store, true, &server->store, err);
-}
-
-static enum cairn_code start_tier(struct cairn_srv *server, const char *url,
-                                  struct cairn_store **ret, struct cairn_error *err) {
+static enum cairn_code start_tier(struct srv *server, const char *url, struct cairn_store **ret,
+                                  struct cairn_error *err) {
     return start_store(server, url, false, ret, err);
 }
 
-static enum cairn_code open_catalog(struct cairn_srv *server, struct cairn_error *err) {
-    const struct cairn_srv_settings *settings = server->settings;
+static enum cairn_code open_catalog(struct srv *server, struct cairn_error *err) {
+    const struct srv_settings *settings = server->settings;
     CAIRN_TRY(cairn_dir_make(settings->data_dir, 0700, err));
     CAIRN_TRY(cairn_dir_check_own(settings->data_dir, "data_dir", err));
     const char *where = settings->catalog[0] ? settings->catalog : settings->data_dir;
-    cairn_srv_catalog_password_from(settings->catalog_password_file);
-    CAIRN_TRY(cairn_srv_catalog_open(where, &server->catalog, err));
-    cairn_srv_catalog_set_clock(server->catalog, server->clock);
-    return cairn_srv_copy_is_over(server->catalog, err);
+    srv_catalog_password_from(settings->catalog_password_file);
+    CAIRN_TRY(srv_catalog_open(where, &server->catalog, err));
+    srv_catalog_set_clock(server->catalog, server->clock);
+    return srv_copy_is_over(server->catalog, err);
 }
 
-static enum cairn_code open_store(struct cairn_srv *server, struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_metrics_new(&server->metrics, err));
-    CAIRN_TRY(choose_store(server, err));
-    CAIRN_TRY(cairn_srv_tiers_new(server, start_tier, &server->tiers, err));
+static enum cairn_code open_store(struct srv *server, struct cairn_error *err) {
+    CAIRN_TRY(srv_metrics_new(&server->metrics, err));
+    CAIRN_TRY(start_store(server, server->settings->store, true, &server->store, err));
+    CAIRN_TRY(srv_tiers_new(server, start_tier, &server->tiers, err));
     CAIRN_TRY(open_catalog(server, err));
-    cairn_srv_catalog_set_metrics(server->catalog, server->metrics,
-                                  CAIRN_SRV_METRIC_db_query_duration_seconds);
+    srv_catalog_set_metrics(server->catalog, server->metrics, SRV_METRIC_db_query_duration_seconds);
     struct cairn_store_worker *worker = NULL;
     CAIRN_TRY(cairn_store_worker_new(server->store, &worker, err));
-    enum cairn_code code = cairn_srv_identity_start(server, worker, err);
-    if (!code) cairn_srv_revoked_look(server, worker); /* also if frozen, which still reads */
+    enum cairn_code code = srv_identity_start(server, worker, err);
+    if (!code) srv_revoked_look(server, worker); /* also if frozen, which still reads */
     cairn_store_worker_free(worker);
     if (code == CAIRN_OK && !server->frozen) cairn_store_start_keep(server->store);
-    return code ? code : cairn_srv_tiers_start(server, err);
+    return code ? code : srv_tiers_start(server, err);
 }
 
 static void wake(void *owner, uint64_t key) {
-    const struct cairn_srv *server = owner;
-    if (key == CAIRN_SRV_NOTIFY_EVENTS || key == CAIRN_SRV_NOTIFY_ALL)
-        cairn_srv_feed_look(server->feed);
-    cairn_srv_access_notified(server->access, key);
-    if (key != CAIRN_SRV_NOTIFY_EVENTS) cairn_srv_waiters_wake_key(server->waiters, key);
+    const struct srv *server = owner;
+    if (key == SRV_NOTIFY_EVENTS || key == SRV_NOTIFY_ALL) srv_feed_look(server->feed);
+    srv_access_notified(server->access, key);
+    if (key != SRV_NOTIFY_EVENTS) srv_waiters_wake_key(server->waiters, key);
 }
 
-static enum cairn_code start_rates(struct cairn_srv *server, struct cairn_error *err) {
-    const struct cairn_srv_rates_options options = {.per_second =
-                                                        server->settings->requests_per_second,
-                                                    .burst = server->settings->requests_burst,
-                                                    .random = server->random};
-    return options.per_second ? cairn_srv_rates_new(&options, &server->rates, err) : CAIRN_OK;
+static enum cairn_code start_rates(struct srv *server, struct cairn_error *err) {
+    const struct srv_rates_options options = {.per_second = server->settings->requests_per_second,
+                                              .burst = server->settings->requests_burst,
+                                              .random = server->random};
+    return options.per_second ? srv_rates_new(&options, &server->rates, err) : CAIRN_OK;
 }
 
 /* Large bodies use half of the cores, and leave the rest to other callers. */
@@ -120,51 +102,46 @@ static uint32_t half_of_cores(void) {
     return cores >= 4 ? (uint32_t)(cores / 2) : 1;
 }
 
-static enum cairn_code start_parts(struct cairn_srv *server, struct cairn_error *err) {
+static enum cairn_code start_parts(struct srv *server, struct cairn_error *err) {
     uint32_t workers = (uint32_t)server->settings->request_workers;
-    const struct cairn_srv_pool_options requests = {server->store, workers, "work", 0};
-    const struct cairn_srv_pool_options heavy = {server->store, half_of_cores(), "heavy",
-                                                 HEAVY_NICE};
-    const struct cairn_srv_pool_options plans = {server->store, half_of_cores() + 1, "plan",
-                                                 HEAVY_NICE};
-    const struct cairn_srv_pool_options looks = {server->store, workers, "look", 0};
-    const struct cairn_srv_pool_options reads = {server->store, READ_THREADS, "read", 0};
-    CAIRN_TRY(cairn_srv_nodes_new(&server->nodes, err));
-    CAIRN_TRY(cairn_srv_restores_new(&server->restores, err));
-    CAIRN_TRY(cairn_srv_compared_new(&server->compared, err));
-    CAIRN_TRY(cairn_srv_cache_new(&server->cache, err));
-    CAIRN_TRY(cairn_srv_retained_new(CAIRN_SRV_RETAINED_FROM, CAIRN_PLAN_SAVES_MAX,
-                                     &server->retained, err));
-    CAIRN_TRY(cairn_srv_tiered_new(&server->tiered, err));
-    CAIRN_TRY(cairn_srv_waiters_new(&server->waiters, err));
-    cairn_srv_waiters_on_late(server->waiters, cairn_srv_metrics_late, server->metrics);
-    CAIRN_TRY(cairn_srv_access_first(server, err));
-    CAIRN_TRY(cairn_srv_access_new(server, &server->access, err));
-    CAIRN_TRY(cairn_srv_access_start(server->access, err));
+    const struct srv_pool_options requests = {server->store, workers, "work", 0};
+    const struct srv_pool_options heavy = {server->store, half_of_cores(), "heavy", HEAVY_NICE};
+    const struct srv_pool_options plans = {server->store, half_of_cores() + 1, "plan", HEAVY_NICE};
+    const struct srv_pool_options looks = {server->store, workers, "look", 0};
+    const struct srv_pool_options reads = {server->store, READ_THREADS, "read", 0};
+    CAIRN_TRY(srv_nodes_new(&server->nodes, err));
+    CAIRN_TRY(srv_restores_new(&server->restores, err));
+    CAIRN_TRY(srv_compared_new(&server->compared, err));
+    CAIRN_TRY(srv_cache_new(&server->cache, err));
+    CAIRN_TRY(srv_retained_new(SRV_RETAINED_FROM, CAIRN_PLAN_SAVES_MAX, &server->retained, err));
+    CAIRN_TRY(srv_tiered_new(&server->tiered, err));
+    CAIRN_TRY(srv_waiters_new(&server->waiters, err));
+    srv_waiters_on_late(server->waiters, srv_metrics_late, server->metrics);
+    CAIRN_TRY(srv_access_first(server, err));
+    CAIRN_TRY(srv_access_new(server, &server->access, err));
+    CAIRN_TRY(srv_access_start(server->access, err));
     CAIRN_TRY(start_rates(server, err));
-    CAIRN_TRY(cairn_srv_feed_new(server, &server->feed, err));
-    CAIRN_TRY(cairn_srv_catalog_listen(server->catalog, wake, server, err));
-    CAIRN_TRY(cairn_srv_stream_leases_new(&server->stream_leases, err));
-    CAIRN_TRY(cairn_srv_read_slots_new(server->settings->streams_max, &server->read_slots, err));
-    CAIRN_TRY(cairn_srv_chunks_new(CAIRN_SRV_STREAM_CHUNK_BYTES,
-                                   2 * (size_t)server->settings->streams_max, &server->chunks,
-                                   err));
-    CAIRN_TRY(cairn_srv_pool_new(&requests, &server->requests, err));
-    CAIRN_TRY(cairn_srv_pool_new(&heavy, &server->heavy, err));
-    CAIRN_TRY(cairn_srv_pool_new(&plans, &server->plans, err));
-    CAIRN_TRY(cairn_srv_pool_new(&looks, &server->looks, err));
-    CAIRN_TRY(cairn_srv_pool_new(&reads, &server->reads, err));
-    CAIRN_TRY(cairn_srv_sweep_new(server, &server->sweep, err));
-    CAIRN_TRY(cairn_srv_leases_new(server, &server->leases, err));
-    CAIRN_TRY(cairn_srv_operations_new(server, &server->operations, err));
-    CAIRN_TRY(cairn_srv_webhooks_new(server, &server->webhooks, err));
-    struct cairn_srv_work work = {cairn_srv_commit_run, cairn_srv_sweep_run, cairn_srv_sweep_leave};
-    CAIRN_TRY(cairn_srv_jobs_new(server, &work, &server->jobs, err));
-    return cairn_srv_health_new(server, &server->health, err);
+    CAIRN_TRY(srv_feed_new(server, &server->feed, err));
+    CAIRN_TRY(srv_catalog_listen(server->catalog, wake, server, err));
+    CAIRN_TRY(srv_stream_leases_new(&server->stream_leases, err));
+    CAIRN_TRY(srv_read_slots_new(server->settings->streams_max, &server->read_slots, err));
+    CAIRN_TRY(srv_chunks_new(SRV_STREAM_CHUNK_BYTES, 2 * (size_t)server->settings->streams_max,
+                             &server->chunks, err));
+    CAIRN_TRY(srv_pool_new(&requests, &server->requests, err));
+    CAIRN_TRY(srv_pool_new(&heavy, &server->heavy, err));
+    CAIRN_TRY(srv_pool_new(&plans, &server->plans, err));
+    CAIRN_TRY(srv_pool_new(&looks, &server->looks, err));
+    CAIRN_TRY(srv_pool_new(&reads, &server->reads, err));
+    CAIRN_TRY(srv_sweep_new(server, &server->sweep, err));
+    CAIRN_TRY(srv_leases_new(server, &server->leases, err));
+    CAIRN_TRY(srv_operations_new(server, &server->operations, err));
+    CAIRN_TRY(srv_webhooks_new(server, &server->webhooks, err));
+    struct srv_work work = {srv_commit_run, srv_sweep_run, srv_sweep_leave};
+    CAIRN_TRY(srv_jobs_new(server, &work, &server->jobs, err));
+    return srv_health_new(server, &server->health, err);
 }
 
-static enum cairn_code announce(const struct cairn_srv *server, uint16_t port,
-                                struct cairn_error *err) {
+static enum cairn_code announce(const struct srv *server, uint16_t port, struct cairn_error *err) {
     cairn_log(INFO, "server.ready",
               "version=%s port=%u store=%s generation=%" PRIu64 " data_dir=\"%s\"", CAIRN_VERSION,
               port, cairn_store_url(server->store), server->generation, server->settings->data_dir);
@@ -181,7 +158,7 @@ static bool is_stop(int signal) {
 }
 
 /* Serves as before, except that /readyz sends load balancers away. False: a second signal came. */
-static bool give_notice(struct cairn_srv *server, const sigset_t *signals) {
+static bool give_notice(struct srv *server, const sigset_t *signals) {
     uint64_t until_ms = cairn_mono_ms() + server->settings->stop_notice_ms;
     server->leaving = true;
     for (uint64_t now_ms = cairn_mono_ms(); now_ms < until_ms; now_ms = cairn_mono_ms()) {
@@ -194,25 +171,25 @@ static bool give_notice(struct cairn_srv *server, const sigset_t *signals) {
 }
 
 /* Accepts no connection, answers parked requests with 503; answers under way have http_drain. */
-static void drain(struct cairn_srv *server, const sigset_t *signals) {
+static void drain(struct srv *server, const sigset_t *signals) {
     const struct timespec look = {.tv_nsec = DRAIN_LOOK_MS * 1000000L};
     uint64_t until_ms = cairn_mono_ms() + server->settings->http_drain_ms;
     server->stopping = true;
-    cairn_srv_http_close(server->http);
-    while (!cairn_srv_http_is_quiet(server->http) && cairn_mono_ms() < until_ms) {
+    srv_http_close(server->http);
+    while (!srv_http_is_quiet(server->http) && cairn_mono_ms() < until_ms) {
         if (is_stop(sigtimedwait(signals, NULL, &look))) return;
     }
 }
 
-static enum cairn_code run(struct cairn_srv *server, const sigset_t *signals,
-                           struct cairn_error *err) {
+static enum cairn_code serve_until_signal(struct srv *server, const sigset_t *signals,
+                                          struct cairn_error *err) {
     uint16_t port = 0;
     CAIRN_TRY(open_store(server, err));
     CAIRN_TRY(start_parts(server, err));
-    CAIRN_TRY(cairn_srv_http_start(server, &server->http, &port, err));
-    cairn_srv_operations_listen(server->operations, port);
-    CAIRN_TRY(cairn_srv_webhooks_start(server->webhooks, err));
-    CAIRN_TRY(cairn_srv_http_self_test(server->settings->listen, port, err));
+    CAIRN_TRY(srv_http_start(server, &server->http, &port, err));
+    srv_operations_listen(server->operations, port);
+    CAIRN_TRY(srv_webhooks_start(server->webhooks, err));
+    CAIRN_TRY(srv_http_self_test(server->settings->listen, port, err));
     CAIRN_TRY(announce(server, port, err));
     const struct timespec look = {.tv_sec = LOOK_S};
     struct cairn_store_watch watch = {0};
@@ -222,65 +199,65 @@ static enum cairn_code run(struct cairn_srv *server, const sigset_t *signals,
         cairn_store_watch_look(&watch, server->store, !server->frozen);
         got = sigtimedwait(signals, NULL, &look);
         if (got != SIGHUP) continue;
-        cairn_srv_http_reload(server->http);
-        cairn_srv_webhooks_reload(server->webhooks);
+        srv_http_reload(server->http);
+        srv_webhooks_reload(server->webhooks);
     }
     cairn_log(INFO, "server.stopping", "signal=%d", got);
     cairn_manager_tell("STOPPING=1");
     bool in_time = give_notice(server, signals);
     /* while commands reach this server */
-    cairn_srv_operations_stop(server->operations);
+    srv_operations_stop(server->operations);
     if (in_time) drain(server, signals);
     return CAIRN_OK;
 }
 
-static void take_down(struct cairn_srv *server) {
-    if (server->catalog) cairn_srv_catalog_unlisten(server->catalog);
-    cairn_srv_http_stop(server->http);
-    cairn_srv_operations_free(server->operations);
-    cairn_srv_webhooks_free(server->webhooks);
-    cairn_srv_health_stop(server->health);
-    cairn_srv_jobs_free(server->jobs);
-    cairn_srv_leases_free(server->leases);
-    cairn_srv_feed_free(server->feed); /* after the last change */
-    cairn_srv_pool_free(server->requests);
-    cairn_srv_pool_free(server->heavy);
-    cairn_srv_pool_free(server->plans);
-    cairn_srv_pool_free(server->looks);
-    cairn_srv_pool_free(server->reads);
-    cairn_srv_sweep_free(server->sweep); /* handlers read its findings */
-    cairn_srv_read_slots_free(server->read_slots);
-    cairn_srv_stream_leases_free(server->stream_leases);
-    cairn_srv_chunks_free(server->chunks);
-    cairn_srv_access_free(server->access);
-    cairn_srv_rates_free(server->rates);
-    cairn_srv_waiters_free(server->waiters);
-    cairn_srv_cache_free(server->cache);
-    cairn_srv_nodes_free(server->nodes);
-    cairn_srv_retained_free(server->retained);
-    cairn_srv_tiered_free(server->tiered);
-    cairn_srv_restores_free(server->restores);
-    cairn_srv_compared_free(server->compared);
-    if (server->catalog) cairn_srv_catalog_free(server->catalog);
-    cairn_srv_health_free(server->health);
-    cairn_srv_copies_forget_failures(server);
-    cairn_srv_tiers_free(server->tiers);
+static void take_down(struct srv *server) {
+    if (server->catalog) srv_catalog_unlisten(server->catalog);
+    srv_http_stop(server->http);
+    srv_operations_free(server->operations);
+    srv_webhooks_free(server->webhooks);
+    srv_health_stop(server->health);
+    srv_jobs_free(server->jobs);
+    srv_leases_free(server->leases);
+    srv_feed_free(server->feed); /* after the last change */
+    srv_pool_free(server->requests);
+    srv_pool_free(server->heavy);
+    srv_pool_free(server->plans);
+    srv_pool_free(server->looks);
+    srv_pool_free(server->reads);
+    srv_sweep_free(server->sweep); /* handlers read its findings */
+    srv_read_slots_free(server->read_slots);
+    srv_stream_leases_free(server->stream_leases);
+    srv_chunks_free(server->chunks);
+    srv_access_free(server->access);
+    srv_rates_free(server->rates);
+    srv_waiters_free(server->waiters);
+    srv_cache_free(server->cache);
+    srv_nodes_free(server->nodes);
+    srv_retained_free(server->retained);
+    srv_tiered_free(server->tiered);
+    srv_restores_free(server->restores);
+    srv_compared_free(server->compared);
+    if (server->catalog) srv_catalog_free(server->catalog);
+    srv_health_free(server->health);
+    srv_copies_forget_failures(server);
+    srv_tiers_free(server->tiers);
     if (server->store) cairn_store_free(server->store);
     cairn_metrics_free(server->metrics);
 }
 
 /* Opening a catalog migrates it; a folder without one is probably mistyped. */
-static enum cairn_code migrate(struct cairn_srv *server, struct cairn_error *err) {
-    const struct cairn_srv_settings *settings = server->settings;
+static enum cairn_code migrate(struct srv *server, struct cairn_error *err) {
+    const struct srv_settings *settings = server->settings;
     const char *where = settings->catalog[0] ? settings->catalog : settings->data_dir;
-    if (!cairn_srv_catalog_is_there(where))
+    if (!srv_catalog_is_there(where))
         return cairn_fail(err, CAIRN_NOT_FOUND,
                           "there is no catalog in %s, and --migrate makes none: is data_dir right? "
                           "A start of the server makes a new one",
                           where);
     CAIRN_TRY(open_catalog(server, err));
-    const struct cairn_srv_migrated *migrated = cairn_srv_catalog_migrated(server->catalog);
-    if (printf("the catalog has schema %u\n", cairn_srv_catalog_schema()) < 0 ||
+    const struct srv_migrated *migrated = srv_catalog_migrated(server->catalog);
+    if (printf("the catalog has schema %u\n", srv_catalog_schema()) < 0 ||
         (migrated->from &&
          printf("it had %u%s%s\n", migrated->from,
                 migrated->before[0] ? "; as it was it is in " : "", migrated->before) < 0))
@@ -288,17 +265,17 @@ static enum cairn_code migrate(struct cairn_srv *server, struct cairn_error *err
     return CAIRN_OK;
 }
 
-static enum cairn_code reindex(const struct cairn_srv_reindexing *asked, struct cairn_srv *server,
-                               struct cairn_srv_settings *settings, struct cairn_error *err) {
+static enum cairn_code reindex(const struct srv_reindexing *asked, struct srv *server,
+                               struct srv_settings *settings, struct cairn_error *err) {
     settings->test_store &= !asked->dry; /* the probe writes */
-    CAIRN_TRY(choose_store(server, err));
+    CAIRN_TRY(start_store(server, server->settings->store, true, &server->store, err));
     settings->test_store = false; /* other stores are only read */
-    CAIRN_TRY(cairn_srv_tiers_new(server, start_tier, &server->tiers, err));
-    return cairn_srv_reindexing_run(asked, server, settings, err);
+    CAIRN_TRY(srv_tiers_new(server, start_tier, &server->tiers, err));
+    return srv_reindexing_run(asked, server, settings, err);
 }
 
 /* A key readable by a group may be intended, or an oversight. */
-static void warn_of_shared(const struct cairn_srv_settings *settings) {
+static void warn_of_shared(const struct srv_settings *settings) {
     const char *const files[] = {settings->tls_key, settings->webhooks_file,
                                  settings->admin_token_file, settings->grant_key_file,
                                  settings->catalog_password_file};
@@ -311,11 +288,10 @@ static void warn_of_shared(const struct cairn_srv_settings *settings) {
 }
 
 static enum cairn_code start(int argc, char **argv, struct cairn_config *config,
-                             struct cairn_srv_settings *settings, const sigset_t *signals,
-                             const struct cairn_srv_reindexing *reindexing,
-                             struct cairn_error *err) {
+                             struct srv_settings *settings, const sigset_t *signals,
+                             const struct srv_reindexing *reindexing, struct cairn_error *err) {
     bool done = false, only_migrate = cairn_config_take(&argc, argv, "--migrate");
-    CAIRN_TRY(cairn_srv_settings_load(argc, argv, config, settings, &done, err));
+    CAIRN_TRY(srv_settings_load(argc, argv, config, settings, &done, err));
     if (done) return CAIRN_OK;
     enum cairn_log_level level = CAIRN_LOG_INFO;
     CAIRN_TRY(cairn_log_level_parse(settings->log_level, &level, err));
@@ -327,13 +303,13 @@ static enum cairn_code start(int argc, char **argv, struct cairn_config *config,
     CAIRN_TRY(cairn_parent_follow(settings->parent, err));
     if (!settings->core_dumps) CAIRN_TRY(cairn_start_hide_memory(err));
     warn_of_shared(settings);
-    struct cairn_srv server = {.settings = settings,
-                               .clock = &cairn_clock_real,
-                               .random = cairn_random,
-                               .listening_ms = cairn_mono_ms()};
+    struct srv server = {.settings = settings,
+                         .clock = &cairn_clock_real,
+                         .random = cairn_random,
+                         .listening_ms = cairn_mono_ms()};
     enum cairn_code code = reindexing->wanted ? reindex(reindexing, &server, settings, err)
                            : only_migrate     ? migrate(&server, err)
-                                              : run(&server, signals, err);
+                                              : serve_until_signal(&server, signals, err);
     take_down(&server);
     return code;
 }
@@ -358,23 +334,23 @@ int main(int argc, char **argv) {
     cairn_json_watch_memory();
     if (argc > 1 && !strcmp(argv[1], "--copy-catalog")) {
         pthread_sigmask(SIG_UNBLOCK, &signals, NULL); /* may be interrupted and resumed */
-        return cairn_srv_copying_main(argc - 2, argv + 2);
+        return srv_copying_main(argc - 2, argv + 2);
     }
     if (argc > 1 && !strcmp(argv[1], "--backup-catalog")) {
         pthread_sigmask(SIG_UNBLOCK, &signals, NULL); /* the next backup cleans up */
-        return cairn_srv_backup_main(argc - 2, argv + 2);
+        return srv_backup_main(argc - 2, argv + 2, srv_settings_data_dir);
     }
     struct cairn_error err = {0};
     struct cairn_config config = {0};
-    struct cairn_srv_settings settings = {0};
-    struct cairn_srv_reindexing reindexing;
-    cairn_srv_reindexing_take(&argc, argv, &reindexing);
+    struct srv_settings settings = {0};
+    struct srv_reindexing reindexing;
+    srv_reindexing_take(&argc, argv, &reindexing);
     /* may be interrupted and resumed */
     if (reindexing.wanted) pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
     enum cairn_code code = start(argc, argv, &config, &settings, &signals, &reindexing, &err);
     err.code = code;
     if (code && reindexing.wanted)
-        cairn_srv_reindexing_tell(&reindexing, &err);
+        srv_reindexing_tell(&reindexing, &err);
     else if (code)
         cairn_log_failed("cairn-server", settings.log_format, err.message);
     cairn_config_release(&config);

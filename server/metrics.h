@@ -13,25 +13,21 @@
 
 #include "common/metrics.h"
 
-enum cairn_srv_metric {
-#define METRIC(kind, name, labels, first, second, help) CAIRN_SRV_METRIC_##name,
+enum srv_metric {
+#define METRIC(kind, name, labels, first, second, help) SRV_METRIC_##name,
 #include "server/metrics.def"
 #undef METRIC
-    CAIRN_SRV_METRIC_COUNT
+    SRV_METRIC_COUNT
 };
+/* Where a metric without labels is counted. */
+#define SRV_METRIC(name) ((struct cairn_metric_at){.family = SRV_METRIC_##name})
 
-enum cairn_srv_bound { CAIRN_SRV_BOUND_ADDRESS, CAIRN_SRV_BOUND_CONNECTIONS, CAIRN_SRV_BOUNDS };
+enum srv_bound { SRV_BOUND_ADDRESS, SRV_BOUND_CONNECTIONS, SRV_BOUNDS };
 
-enum cairn_srv_result {
-    CAIRN_SRV_RESULT_DELIVERED,
-    CAIRN_SRV_RESULT_FAILED,
-    CAIRN_SRV_RESULT_DEAD,
-    CAIRN_SRV_RESULTS
-};
+enum srv_result { SRV_RESULT_DELIVERED, SRV_RESULT_FAILED, SRV_RESULT_DEAD, SRV_RESULTS };
 
-enum cairn_code cairn_srv_metrics_new(struct cairn_metrics **ret,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_metrics_new(struct cairn_metrics **ret, struct cairn_error *err) CAIRN_MUST_USE;
 /* Index of an HTTP status on its axis; unlisted ones share the last. */
-size_t cairn_srv_metric_status(unsigned status);
+size_t srv_metric_status(unsigned status);
 /* Counts and logs a finding of waiters.h#5; each is a fault. */
-void cairn_srv_metrics_late(void *metrics);
+void srv_metrics_late(void *metrics);

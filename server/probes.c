@@ -6,41 +6,26 @@
 
 #include "api/documents/digest.h"
 #include "api/wire/messages.h"
-#include "common/clock.h"
-#include "common/text.h"
 #include "server/http/request.h"
 #include "server/ledger/attempts.h"
-#include "server/ledger/runs.h"
 
 struct put {
-    struct cairn_srv_request *request;
     struct cairn_grant grant;
-    struct cairn_srv_probe probe;
-    int64_t run_id;
-    bool known;
+    struct srv_probe probe;
 };
 
-static enum cairn_code admit(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct put *put = argument;
-    CAIRN_AUTO(srv_run) run = {0};
-    CAIRN_TRY(cairn_srv_admit(tx, &put->grant, &run, err));
-    put->run_id = run.id;
-    return CAIRN_OK;
-}
-
-static enum cairn_code keep(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct put *put = argument;
-    CAIRN_TRY(admit(tx, argument, err));
-    CAIRN_TRY(cairn_srv_member_probed(tx, put->run_id, put->grant.attempt, &put->probe, &put->known,
-                                      err));
-    if (put->known) return CAIRN_OK;
+SRV_CHANGE(keep, struct put *put) {
+    bool known = false;
+    SRV_GET(run, run, srv_admit(tx, &put->grant, &run, err));
+    CAIRN_TRY(srv_member_probed(tx, run.id, put->grant.attempt, &put->probe, &known, err));
+    if (known) return CAIRN_OK;
     return cairn_fail(err, CAIRN_NOT_FOUND,
                       "attempt %" PRIu64 " has no rank %" PRIu64 " on node %s", put->grant.attempt,
                       put->probe.rank, put->probe.node);
 }
 
 /* ret_why: CAIRN_OK if the probe is in the store as it was written. */
-static void look(struct cairn_srv_request *request, const struct put *put, uint64_t bytes,
+static void look(struct srv_request *request, const struct put *put, uint64_t bytes,
                  struct cairn_error *ret_why) {
     struct cairn_key key;
     const char *url = cairn_store_url(request->server->store);
@@ -62,7 +47,7 @@ static void look(struct cairn_srv_request *request, const struct put *put, uint6
                          key.text, head.object_bytes, bytes);
 }
 
-static json_t *row_json(const struct cairn_srv_probe *probe) {
+static json_t *row_json(const struct srv_probe *probe) {
     char at[32] = "";
     const char *text = probe->result ? probe->result : "";
     const char *space = strchr(text, ' ');
@@ -74,76 +59,44 @@ static json_t *row_json(const struct cairn_srv_probe *probe) {
                       .code = space ? code : NULL, .reason = space ? space + 1 : NULL);
 }
 
-enum cairn_code cairn_srv_on_probe_put(struct cairn_srv_request *request,
-                                       struct cairn_srv_reply *reply, struct cairn_error *err) {
-    struct put put = {.request = request};
-    struct cairn_msg_probe_put told = {0};
+SRV_HANDLER(probe_put) {
+    struct put put = {0};
     struct cairn_error why = {0};
-    CAIRN_AUTO_JSON json_t *body = NULL;
     char text[sizeof(why.message) + 64] = "";
-    CAIRN_TRY(cairn_srv_thawed(request->server, err));
-    CAIRN_TRY(cairn_srv_body(request, 20, &body, err));
-    CAIRN_TRY(cairn_msg_probe_put_read(body, "", &told, err));
-    CAIRN_TRY(cairn_srv_grant_read(request, told.grant, &put.grant, err));
-    put.probe = (struct cairn_srv_probe){.rank = told.rank, .node = told.node, .result = text};
-    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, admit, &put, err));
+    CAIRN_TRY(srv_thawed(request->server, err));
+    SRV_BODY(body, probe_put, told, 20);
+    CAIRN_TRY(srv_grant_read(request, told.grant, &put.grant, err));
+    put.probe = (struct srv_probe){.rank = told.rank, .node = told.node, .result = text};
+    SRV_LOOK(scope, request->server->catalog, err);
+    SRV_GET(run, run, srv_admit(scope.tx, &put.grant, &run, err));
+    srv_look_release(&scope);
     if (told.code)
         cairn_failure_get(body, "reason", &why);
     else
         look(request, &put, told.bytes, &why);
     if (why.code)
         snprintf(text, sizeof(text), "%s %s", cairn_code_info(why.code)->slug, why.message);
-    put.probe.at_ms = cairn_srv_wall_ms(request->server);
-    CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, keep, &put, err));
-    return cairn_srv_reply_json(reply, 200, row_json(&put.probe), err);
+    put.probe.at_ms = srv_wall_ms(request->server);
+    CAIRN_TRY(srv_catalog_write(request->server->catalog, keep, &put, err));
+    return srv_reply_json(reply, 200, row_json(&put.probe), err);
 }
 
-struct list {
-    struct cairn_srv_request *request;
-    int64_t after;
-    uint64_t limit, count, last;
-    json_t *items;
-};
-
-static enum cairn_code add_row(void *owner, const struct cairn_srv_probe *probe,
-                               struct cairn_error *err) {
-    struct list *list = owner;
-    list->count++;
-    list->last = probe->rank;
-    if (!json_array_append_new(list->items, row_json(probe))) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
-}
-
-static enum cairn_code list_all(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct list *list = argument;
-    CAIRN_AUTO(srv_run) run = {0};
-    json_array_clear(list->items);
-    list->count = 0;
-    CAIRN_TRY(cairn_srv_run_get(tx, &list->request->params.run_name, &run, err));
-    return cairn_srv_members_probed(
-        tx, &(struct cairn_srv_probe_page){run.id, run.attempt, list->after, list->limit}, add_row,
-        list, err);
-}
-
-enum cairn_code cairn_srv_on_probe_list(struct cairn_srv_request *request,
-                                        struct cairn_srv_reply *reply, struct cairn_error *err) {
-    struct list list = {.request = request, .after = -1};
-    char place[24] = "";
-    uint64_t from = 0;
-    json_t *next = NULL;
-    CAIRN_TRY(cairn_srv_query_limit(request, &list.limit, err));
-    CAIRN_TRY(cairn_srv_cursor_read(request, place, sizeof(place), err));
-    if (place[0]) CAIRN_TRY(cairn_parse_u64(cairn_view_of(place), &from, err));
-    if (place[0]) list.after = (int64_t)cairn_min_u64(from, INT64_MAX);
-    list.items = json_array();
-    enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, list_all, &list, err);
-    if (code) {
-        json_decref(list.items);
-        return code;
+SRV_HANDLER(probe_list) {
+    uint64_t after = 0;
+    SRV_GET(list, list, srv_list_open(request, &list, err));
+    CAIRN_TRY(srv_list_after(&list, &after, err));
+    SRV_LOOK(look, request->server->catalog, err);
+    SRV_GET(run, run, srv_run_get(look.tx, &request->params.run_name, &run, err));
+    struct srv_probe_page page = {run.id, run.attempt,
+                                  list.after[0] ? (int64_t)cairn_min_u64(after, INT64_MAX) : -1,
+                                  list.limit};
+    SRV_GET(rows, rows, srv_probes_open(look.tx, &page, &rows, err));
+    SQL_EACH(&rows, err) {
+        const struct srv_probe probe = srv_row_probe(&rows);
+        char place[24];
+        snprintf(place, sizeof(place), "%" PRIu64, probe.rank);
+        if (srv_list_takes(&list, place)) CAIRN_TRY(srv_list_add(&list, row_json(&probe), err));
     }
-    if (list.count == list.limit) {
-        snprintf(place, sizeof(place), "%" PRIu64, list.last);
-        next = cairn_srv_cursor_write(request->server, place);
-    }
-    return cairn_srv_reply_page(reply, list.items, next, err);
+    list.more = list.count == list.limit;
+    return srv_list_reply(&list, reply, err);
 }

@@ -15,112 +15,109 @@
 #pragma once
 
 #include "api/wire/rights.h"
-#include "common/clock.h"
-#include "server/db/catalog.h"
 #include "server/settings.h"
 #include "store/store.h"
 
-struct cairn_srv_pool;
-struct cairn_srv_waiters;
-struct cairn_srv_nodes;
-struct cairn_srv_cache;
-struct cairn_srv_http;
-struct cairn_srv_jobs;
-struct cairn_srv_sweep;
-struct cairn_srv_orphans;
-struct cairn_srv_restores;
-struct cairn_srv_retained;
-struct cairn_srv_tiered;
-struct cairn_srv_uploads;
-struct cairn_srv_webhooks;
-struct cairn_srv_leases;
-struct cairn_srv_compared;
-struct cairn_srv_read_slots;
-struct cairn_srv_stream_leases;
-struct cairn_srv_chunks;
-struct cairn_srv_health;
-struct cairn_srv_feed;
-struct cairn_srv_access;
-struct cairn_srv_operations;
-struct cairn_srv_tiers;
-struct cairn_metrics;
+struct srv_pool;
+struct srv_waiters;
+struct srv_nodes;
+struct srv_cache;
+struct srv_http;
+struct srv_jobs;
+struct srv_sweep;
+struct srv_orphans;
+struct srv_restores;
+struct srv_retained;
+struct srv_tiered;
+struct srv_uploads;
+struct srv_webhooks;
+struct srv_leases;
+struct srv_compared;
+struct srv_read_slots;
+struct srv_stream_leases;
+struct srv_chunks;
+struct srv_health;
+struct srv_feed;
+struct srv_access;
+struct srv_operations;
+struct srv_tiers;
 
 /* Catalog time as this server last saw it; changed inside transactions (server/guard/jobs.h). */
-struct cairn_srv_ticks {
+struct srv_ticks {
     _Atomic uint64_t seen_tick;
     uint64_t seen_boot_ms;
 };
 
-enum cairn_srv_revocations { /* server/access/access.h */
-                             CAIRN_SRV_REVOCATIONS_UNREAD,
-                             CAIRN_SRV_REVOCATIONS_MISSED, /* the store did not list them */
-                             CAIRN_SRV_REVOCATIONS_READ
+enum srv_revocations { /* server/access/access.h */
+                       SRV_REVOCATIONS_UNREAD,
+                       SRV_REVOCATIONS_MISSED, /* the store did not list them */
+                       SRV_REVOCATIONS_READ
 };
 
-struct cairn_srv {
-    const struct cairn_srv_settings *settings;
+struct srv {
+    const struct srv_settings *settings;
     const struct cairn_clock *clock;
     void (*random)(void *ret_data, size_t size);
     struct cairn_store *store;
-    struct cairn_srv_tiers *tiers; /* stores by name; NULL: the main store alone (tests) */
-    struct cairn_srv_catalog *catalog;
+    struct srv_tiers *tiers; /* stores by name; NULL: the main store alone (tests) */
+    struct srv_catalog *catalog;
     uint8_t grant_key[CAIRN_GRANT_KEY_BYTES];
     char store_uuid[CAIRN_UUID_TEXT_BYTES];
-    uint64_t generation;             /* of the catalog's life; sent to uploaders (Q19) */
-    uint64_t raised_from;            /* the store's generation at this start */
-    _Atomic uint64_t listening_ms;   /* mono clock: listening for notifications since */
-    struct cairn_srv_pool *requests; /* handlers that change data */
-    struct cairn_srv_pool *heavy;    /* handlers of large bodies, apart from others */
-    struct cairn_srv_pool *plans;    /* handlers that read all versions of a run: a few at once */
-    struct cairn_srv_pool *looks;    /* handlers of GET and HEAD, apart from changes */
-    struct cairn_srv_pool *reads;    /* blocks of shards for readers */
-    struct cairn_srv_waiters *waiters;
-    struct cairn_srv_nodes *nodes;
-    struct cairn_srv_restores *restores; /* as reported by nodes */
-    struct cairn_srv_retained *retained; /* NULL: always full plans (tests) */
-    struct cairn_srv_tiered *tiered;     /* NULL: always full plans (tests) */
-    struct cairn_srv_cache *cache;
-    struct cairn_srv_jobs *jobs;
-    struct cairn_srv_sweep *sweep;
-    struct cairn_srv_ticks ticks;
-    struct cairn_srv_operations *operations; /* NULL: no operations (tests) */
-    struct cairn_srv_orphans *orphans;       /* objects of unknown versions; used by the sweep */
-    struct cairn_srv_uploads *uploads;       /* abandoned uploads; used by the sweep */
-    struct cairn_srv_webhooks *webhooks;     /* NULL: no webhooks (tests) */
-    struct cairn_srv_leases *leases;         /* NULL: no renewal (tests) */
-    struct cairn_srv_http *http;
-    struct cairn_srv_compared *compared; /* runs compared with the store (Q35) */
-    _Atomic uint64_t raising_to; /* the last generation of the store that this server took */
-    _Atomic bool leaving;        /* a signal came: only /readyz differs yet */
+    uint64_t generation;           /* of the catalog's life; sent to uploaders (Q19) */
+    uint64_t raised_from;          /* the store's generation at this start */
+    _Atomic uint64_t listening_ms; /* mono clock: listening for notifications since */
+    struct srv_pool *requests;     /* handlers that change data */
+    struct srv_pool *heavy;        /* handlers of large bodies, apart from others */
+    struct srv_pool *plans;        /* handlers that read all versions of a run: a few at once */
+    struct srv_pool *looks;        /* handlers of GET and HEAD, apart from changes */
+    struct srv_pool *reads;        /* blocks of shards for readers */
+    struct srv_waiters *waiters;
+    struct srv_nodes *nodes;
+    struct srv_restores *restores; /* as reported by nodes */
+    struct srv_retained *retained; /* NULL: always full plans (tests) */
+    struct srv_tiered *tiered;     /* NULL: always full plans (tests) */
+    struct srv_cache *cache;
+    struct srv_jobs *jobs;
+    struct srv_sweep *sweep;
+    struct srv_ticks ticks;
+    struct srv_operations *operations; /* NULL: no operations (tests) */
+    struct srv_orphans *orphans;       /* objects of unknown versions; used by the sweep */
+    struct srv_uploads *uploads;       /* abandoned uploads; used by the sweep */
+    struct srv_webhooks *webhooks;     /* NULL: no webhooks (tests) */
+    struct srv_leases *leases;         /* NULL: no renewal (tests) */
+    struct srv_http *http;
+    struct srv_compared *compared; /* runs compared with the store (Q35) */
+    _Atomic uint64_t raising_to;   /* the last generation of the store that this server took */
+    _Atomic bool leaving;          /* a signal came: only /readyz differs yet */
     /* a signal came: proofs end, and commits wait for the next start */
     _Atomic bool stopping;
     _Atomic bool frozen;
     _Atomic uint64_t frozen_runs;
-    struct cairn_srv_stream_leases *stream_leases; /* on versions being streamed */
-    struct cairn_srv_read_slots *read_slots;       /* for shards being read */
-    struct cairn_srv_chunks *chunks;               /* buffers of reads */
-    _Atomic unsigned ready_streams;                /* streams that take no chunks (stream.h#4) */
-    struct cairn_srv_feed *feed;                   /* NULL: no followers (tests) */
-    struct cairn_srv_access *access;               /* NULL: no authentication (tests) */
-    struct cairn_srv_rates *rates;                 /* NULL: no rate limits */
-    struct cairn_srv_health *health;               /* NULL: no health thread (tests) */
-    struct cairn_metrics *metrics;                 /* NULL: no metrics (tests) */
-    _Atomic uint64_t recounted_ms;          /* last recount of a project for its quota; 0: never */
-    _Atomic uint64_t counted_ms;            /* last count of versions for metrics; 0: never */
-    _Atomic bool copies_missing;            /* attempt copies may be missing; true at start (Q5) */
-    _Atomic bool uncopied;                  /* user metadata is not yet copied to the store */
-    enum cairn_srv_revocations revocations; /* state of the store's revocations */
+    struct srv_stream_leases *stream_leases; /* on versions being streamed */
+    struct srv_read_slots *read_slots;       /* for shards being read */
+    struct srv_chunks *chunks;               /* buffers of reads */
+    _Atomic unsigned ready_streams;          /* streams that take no chunks (stream.h#4) */
+    struct srv_feed *feed;                   /* NULL: no followers (tests) */
+    struct srv_access *access;               /* NULL: no authentication (tests) */
+    struct srv_rates *rates;                 /* NULL: no rate limits */
+    struct srv_health *health;               /* NULL: no health thread (tests) */
+    struct cairn_metrics *metrics;           /* NULL: no metrics (tests) */
+    _Atomic uint64_t recounted_ms;           /* last recount of a project for its quota; 0: never */
+    _Atomic uint64_t counted_ms;             /* last count of versions for metrics; 0: never */
+    _Atomic bool copies_missing;             /* attempt copies may be missing; true at start (Q5) */
+    _Atomic bool uncopied;                   /* user metadata is not yet copied to the store */
+    enum srv_revocations revocations;        /* state of the store's revocations */
 };
 
 /* Q36: freezes the whole server and logs it once. For one run: guard/identity.h. */
-void cairn_srv_freeze(struct cairn_srv *server, const char *why);
+void srv_freeze(struct srv *server, const char *why);
 /* CAIRN_CATALOG_BEHIND if frozen. */
-enum cairn_code cairn_srv_thawed(struct cairn_srv *server, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_thawed(struct srv *server, struct cairn_error *err) CAIRN_MUST_USE;
 /* After work on a text of so many bytes: returns the allocator's memory to the system, at most once
  * a second; the sweep returns the rest. */
-void cairn_srv_trim_after(size_t bytes);
-void cairn_srv_trim_later(size_t bytes); /* for callers that may not wait */
-void cairn_srv_trim_left(void);
+void srv_trim_after(size_t bytes);
+void srv_trim_later(size_t bytes); /* for callers that may not wait */
+void srv_trim_left(void);
 /* Wall time, for display only. */
-int64_t cairn_srv_wall_ms(const struct cairn_srv *server);
-uint64_t cairn_srv_mono_ms(const struct cairn_srv *server);
+int64_t srv_wall_ms(const struct srv *server);
+uint64_t srv_mono_ms(const struct srv *server);

@@ -3,20 +3,17 @@
 #include "server/settings.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <cairn/cairn.h>
 
-#include "common/config.h"
 #include "common/log.h"
-#include "common/text.h"
-#include "server/db/catalog.h"
-#include "server/db/sql.h"
 #include "store/open.h"
 
 static const struct cairn_config_row rows[] = {
 #define CONFIG(type, name, fallback, min, max, why)                                                \
-    CAIRN_CONFIG_ROW(cairn_srv_settings, type, name, fallback, min, max, why)
+    CAIRN_CONFIG_ROW(srv_settings, type, name, fallback, min, max, why)
 #include "server/settings.def"
 #undef CONFIG
 };
@@ -38,9 +35,9 @@ static enum cairn_code check_folders(const char *name, const char *folders,
             return cairn_fail(err, CAIRN_INVALID,
                               "%s is \"%s\": want whole paths, with commas between", name, folders);
         const char *brace = memchr(at, '{', size);
-        if (brace && !cairn_text_starts(brace, CAIRN_SRV_FOLDERS_PROJECT))
+        if (brace && !cairn_text_starts(brace, SRV_FOLDERS_PROJECT))
             return cairn_fail(err, CAIRN_INVALID,
-                              "%s is \"%s\": want no braces but " CAIRN_SRV_FOLDERS_PROJECT, name,
+                              "%s is \"%s\": want no braces but " SRV_FOLDERS_PROJECT, name,
                               folders);
         at += size + (at[size] == ',');
     }
@@ -48,8 +45,7 @@ static enum cairn_code check_folders(const char *name, const char *folders,
 }
 
 /* Removes the trailing slash, so that paths can be appended. */
-static enum cairn_code check_public_url(struct cairn_srv_settings *settings,
-                                        struct cairn_error *err) {
+static enum cairn_code check_public_url(struct srv_settings *settings, struct cairn_error *err) {
     struct cairn_url parts;
     char *url = settings->public_url;
     if (!*url) return CAIRN_OK;
@@ -59,7 +55,7 @@ static enum cairn_code check_public_url(struct cairn_srv_settings *settings,
                       url);
 }
 
-const char *cairn_srv_public_path(const struct cairn_srv_settings *settings) {
+const char *srv_public_path(const struct srv_settings *settings) {
     const char *host = strstr(settings->public_url, "://");
     const char *path = host ? strchr(host + 3, '/') : NULL;
     return path ? path : "";
@@ -79,8 +75,7 @@ static enum cairn_code check_origins(const char *list, struct cairn_error *err) 
     return CAIRN_OK;
 }
 
-static enum cairn_code check_secrets(const struct cairn_srv_settings *settings,
-                                     struct cairn_error *err) {
+static enum cairn_code check_secrets(const struct srv_settings *settings, struct cairn_error *err) {
     if (settings->admin_token_file[0] && !settings->require_token)
         return cairn_fail(err, CAIRN_INVALID,
                           "admin-token-file is set, and require-token is not: without it "
@@ -96,24 +91,51 @@ static enum cairn_code check_secrets(const struct cairn_srv_settings *settings,
     return CAIRN_OK;
 }
 
+/* The packages make the first folder. A server that was started without it keeps its own. */
+static const char *default_data_dir(void) {
+    static const char *const system_wide[] = {"/var/lib/cairn/server", "/var/lib/cairn"};
+    static const char *const keys[] = {"/var/lib/cairn/server/grant.key",
+                                       "/var/lib/cairn/grant.key"};
+    for (size_t i = 0; i < CAIRN_COUNT(keys); i++)
+        if (!access(keys[i], F_OK)) return system_wide[i];
+    for (size_t i = 0; i < CAIRN_COUNT(system_wide); i++)
+        if (!access(system_wide[i], F_OK)) return system_wide[i];
+    return "./cairn-data";
+}
+
 /* Refuses a fallback: without a usable folder a service would keep key and catalog in its working
  * directory, and in a container lose them. */
 static enum cairn_code choose_data_dir(struct cairn_config *config,
-                                       const struct cairn_srv_settings *settings,
+                                       const struct srv_settings *settings,
                                        struct cairn_error *err) {
-    static const char system_wide[] = "/var/lib/cairn";
+    const char *choice = default_data_dir();
     if (settings->data_dir[0]) return CAIRN_OK;
-    bool there = !access(system_wide, F_OK);
-    if (there && access(system_wide, W_OK | X_OK))
+    if (!access(choice, F_OK) && access(choice, W_OK | X_OK))
         return cairn_fail(err, CAIRN_FORBIDDEN,
                           "data-dir is not set, and user %u may not write in %s: start the server "
                           "as that folder's owner, or give --data-dir",
-                          (unsigned)geteuid(), system_wide);
-    return cairn_config_set(config, "data_dir", there ? system_wide : "./cairn-data", "default",
-                            err);
+                          (unsigned)geteuid(), choice);
+    return cairn_config_set(config, "data_dir", choice, "default", err);
 }
 
-static enum cairn_code check(struct cairn_config *config, struct cairn_srv_settings *settings,
+enum cairn_code srv_settings_data_dir(char ret[SRV_FROM_BYTES], struct cairn_error *err) {
+    CAIRN_AUTO(config) config = {0};
+    struct srv_settings settings = {0};
+    CAIRN_TRY(cairn_config_init(&config, rows, CAIRN_COUNT(rows), &settings, err));
+    const char *file = getenv("CAIRN_CONFIG");
+    if (file) CAIRN_TRY(cairn_config_file(&config, file, err));
+    CAIRN_TRY(cairn_config_environment(&config, err));
+    if (settings.catalog[0])
+        return cairn_fail(err, CAIRN_INVALID,
+                          "the setting catalog names a database: PostgreSQL's own tools back it "
+                          "up; of a folder with SQLite in it give --data-dir");
+    const char *choice = settings.data_dir[0] ? settings.data_dir : default_data_dir();
+    return cairn_text_copy(ret, SRV_FROM_BYTES, choice)
+               ? CAIRN_OK
+               : cairn_fail(err, CAIRN_INVALID, "data-dir is too long");
+}
+
+static enum cairn_code check(struct cairn_config *config, struct srv_settings *settings,
                              struct cairn_error *err) {
     if (!settings->store[0])
         return cairn_fail(err, CAIRN_INVALID,
@@ -157,19 +179,19 @@ static enum cairn_code check(struct cairn_config *config, struct cairn_srv_setti
     return cairn_log_level_parse(settings->log_level, &level, err);
 }
 
-enum cairn_code cairn_srv_settings_load(int argc, char **argv, struct cairn_config *config,
-                                        struct cairn_srv_settings *ret, bool *ret_done,
-                                        struct cairn_error *err) {
+enum cairn_code srv_settings_load(int argc, char **argv, struct cairn_config *config,
+                                  struct srv_settings *ret, bool *ret_done,
+                                  struct cairn_error *err) {
     char version[80];
     snprintf(version, sizeof(version), "cairn-server %s, catalog schema %u", CAIRN_VERSION,
-             cairn_srv_catalog_schema());
+             srv_catalog_schema());
     const struct cairn_start start = {
         .version = version,
         .usage = "cairn-server: keeps the checkpoints of training jobs; REST API of Cairn.\n\n"
                  "Usage: cairn-server --store FOLDER|s3://BUCKET/PREFIX [settings]\n"
                  "       cairn-server --migrate [settings]\n"
                  "       cairn-server --copy-catalog FROM TO\n"
-                 "       cairn-server --backup-catalog FROM FILE\n"
+                 "       cairn-server --backup-catalog [FROM] FILE\n"
                  "       cairn-server --reindex [--dry-run] [settings]\n"
                  "       cairn-server --print-config | --print-docs | --version | --help\n\n"
                  "--migrate brings the catalog to this program's schema and ends; a start does so, "

@@ -12,20 +12,25 @@
 #pragma once
 
 #include "common/config.h"
+#include "server/db/copy.h"
 
-struct cairn_srv_settings {
+struct srv_settings {
 #define CONFIG(type, name, fallback, min, max, why) CAIRN_CONFIG_FIELD_##type(name)
 #include "server/settings.def"
 #undef CONFIG
 };
 
 /* Stands for the run's project in import_folders and export_folders. */
-#define CAIRN_SRV_FOLDERS_PROJECT "{project}"
+#define SRV_FOLDERS_PROJECT "{project}"
 
 /* The path of public_url, without a trailing slash; "": none. */
-const char *cairn_srv_public_path(const struct cairn_srv_settings *settings);
+const char *srv_public_path(const struct srv_settings *settings);
+/* The data_dir of a server that is started with this environment, its configuration file and no
+ * flags. CAIRN_INVALID: its catalog is not in a data_dir. */
+enum cairn_code srv_settings_data_dir(char ret[SRV_FROM_BYTES],
+                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* Reads flags, environment and file; prints --help, --version, --print-config and --print-docs and
  * sets *ret_done. Release config after the settings' last use. */
-enum cairn_code cairn_srv_settings_load(int argc, char **argv, struct cairn_config *config,
-                                        struct cairn_srv_settings *ret, bool *ret_done,
-                                        struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_settings_load(int argc, char **argv, struct cairn_config *config,
+                                  struct srv_settings *ret, bool *ret_done,
+                                  struct cairn_error *err) CAIRN_MUST_USE;

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "common/crc.h"
-#include "common/text.h"
 #include "server/http/request.h"
 
 #define FILES_WORD "@FILES@" /* in index.html: name of that folder */
@@ -52,39 +51,38 @@ static void name_folder(void) {
     snprintf(folder, sizeof(folder), "%08x", crc);
 }
 
-static bool takes_gzip(const struct cairn_srv_request *request) {
+static bool takes_gzip(const struct srv_request *request) {
     const char *found = strstr(request->accept_encoding, "gzip");
     return found && !cairn_text_starts(found, "gzip;q=0");
 }
 
-static enum cairn_code is_there(const struct cairn_srv_request *request, struct cairn_error *err) {
+static enum cairn_code is_there(const struct srv_request *request, struct cairn_error *err) {
     if (request->server->settings->ui) return CAIRN_OK;
     return cairn_fail(err, CAIRN_NOT_FOUND, "this server was started without its page (--no-ui)");
 }
 
-static void say_safe(struct cairn_srv_reply *reply) {
-    cairn_srv_reply_header(reply, "Content-Security-Policy", "%s", CONTENT_POLICY);
-    cairn_srv_reply_header(reply, "Referrer-Policy", "no-referrer");
-    cairn_srv_reply_header(reply, "Cross-Origin-Opener-Policy", "same-origin");
+static void say_safe(struct srv_reply *reply) {
+    srv_reply_header(reply, "Content-Security-Policy", "%s", CONTENT_POLICY);
+    srv_reply_header(reply, "Referrer-Policy", "no-referrer");
+    srv_reply_header(reply, "Cross-Origin-Opener-Policy", "same-origin");
 }
 
-enum cairn_code cairn_srv_on_ui(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
-                                struct cairn_error *err) {
+SRV_HANDLER(ui) {
     CAIRN_TRY(is_there(request, err));
     size_t length = strlen(request->path);
     if (request->path[length - 1] != '/') { /* the page's links are relative to /ui/ */
         reply->status = 308;
         reply->content_type = files[0].type;
-        cairn_srv_reply_header(reply, "Location", "ui/");
+        srv_reply_header(reply, "Location", "ui/");
         return CAIRN_OK;
     }
     (void)pthread_once(&named_once, name_folder);
     char tag[16];
     snprintf(tag, sizeof(tag), "\"%s\"", folder);
     say_safe(reply);
-    cairn_srv_reply_header(reply, "ETag", "%s", tag);
-    cairn_srv_reply_header(reply, "Cache-Control", "no-cache");
-    if (cairn_srv_tag_listed(request->if_none_match, tag, true)) {
+    srv_reply_header(reply, "ETag", "%s", tag);
+    srv_reply_header(reply, "Cache-Control", "no-cache");
+    if (srv_tag_listed(request->if_none_match, tag, true)) {
         reply->status = 304;
         return CAIRN_OK;
     }
@@ -100,8 +98,7 @@ enum cairn_code cairn_srv_on_ui(struct cairn_srv_request *request, struct cairn_
 }
 
 /* Other releases' folders, which an open page may request, get current files, uncached. */
-enum cairn_code cairn_srv_on_ui_file(struct cairn_srv_request *request,
-                                     struct cairn_srv_reply *reply, struct cairn_error *err) {
+SRV_HANDLER(ui_file) {
     CAIRN_TRY(is_there(request, err));
     (void)pthread_once(&named_once, name_folder);
     const char *name = strchr(request->params.shard, '/');
@@ -114,10 +111,10 @@ enum cairn_code cairn_srv_on_ui_file(struct cairn_srv_request *request,
                name == request->params.shard + strlen(folder);
     bool packed = takes_gzip(request);
     say_safe(reply);
-    cairn_srv_reply_header(reply, "Cache-Control", "%s",
-                           own ? "public, immutable, max-age=31536000" : "no-store");
-    cairn_srv_reply_header(reply, "Vary", "Accept-Encoding");
-    if (packed) cairn_srv_reply_header(reply, "Content-Encoding", "gzip");
+    srv_reply_header(reply, "Cache-Control", "%s",
+                     own ? "public, immutable, max-age=31536000" : "no-store");
+    srv_reply_header(reply, "Vary", "Accept-Encoding");
+    if (packed) srv_reply_header(reply, "Content-Encoding", "gzip");
     reply->content_type = file->type;
     const char *from = packed ? file->packed : file->begin;
     const char *to = packed ? file->packed_end : file->end;

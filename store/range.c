@@ -100,8 +100,7 @@ static enum cairn_code judge_answer(struct cairn_store_range *range, struct cair
                           "the object is too short: expected %" PRIu64 " bytes, found fewer (%s)",
                           range->object_bytes, get->error.message);
     default:
-        if (err) *err = get->error;
-        return get->code;
+        return cairn_pass(err, get->code, &get->error);
     }
     if (get->object_bytes != range->object_bytes)
         return cairn_fail(err, CAIRN_CORRUPT,
@@ -140,8 +139,7 @@ enum cairn_code cairn_store_range_read(struct cairn_store_range *range,
         if (code == range->request.code) code = cairn_store_range_judge(range, &why);
     } while (cairn_store_range_again(range, code));
     if (!code && first.code && again) again(owner, &first);
-    if (code && err) *err = why;
-    return code;
+    return cairn_pass(err, code, &why);
 }
 
 /* ---- bytes in the page cache ---- */

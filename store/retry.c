@@ -17,15 +17,12 @@ static uint64_t now_ms(const struct cairn_retry *retry) {
     return retry->options.clock->mono_ms(retry->options.clock);
 }
 
-/* splitmix64 */
-static uint64_t draw_random(struct cairn_retry *retry) {
+static uint64_t draw_between(struct cairn_retry *retry, uint64_t low, uint64_t high) {
+    /* splitmix64 */
     uint64_t z = (retry->random += UINT64_C(0x9e3779b97f4a7c15));
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-static uint64_t draw_between(struct cairn_retry *retry, uint64_t low, uint64_t high) {
-    return low + draw_random(retry) % (high - low + 1);
+    return low + (z ^ (z >> 31)) % (high - low + 1);
 }
 
 static void default_u32(uint32_t *value, uint32_t standard) {
@@ -107,16 +104,6 @@ static enum cairn_retry_answer send_now(struct cairn_retry *retry,
     return CAIRN_RETRY_SEND;
 }
 
-static enum cairn_retry_answer ask_paused(struct cairn_retry *retry,
-                                          struct cairn_retry_ticket *ticket, uint64_t now,
-                                          uint64_t *ret_wait_ms) {
-    if (retry->probe_under_way) return wait_for(retry->options.probe_ms_min, ret_wait_ms);
-    if (now < retry->next_probe_ms) return wait_for(retry->next_probe_ms - now, ret_wait_ms);
-    retry->probe_under_way = true;
-    ticket->probe = true;
-    return send_now(retry, ticket);
-}
-
 enum cairn_retry_answer cairn_retry_admit(struct cairn_retry *retry,
                                           struct cairn_retry_ticket *ticket,
                                           uint64_t *ret_wait_ms) {
@@ -124,7 +111,13 @@ enum cairn_retry_answer cairn_retry_admit(struct cairn_retry *retry,
     uint64_t now = now_ms(retry);
     budget_grow(retry, now);
     if (now < ticket->not_before_ms) return wait_for(ticket->not_before_ms - now, ret_wait_ms);
-    if (retry->paused) return ask_paused(retry, ticket, now, ret_wait_ms);
+    if (retry->paused) {
+        if (retry->probe_under_way) return wait_for(retry->options.probe_ms_min, ret_wait_ms);
+        if (now < retry->next_probe_ms) return wait_for(retry->next_probe_ms - now, ret_wait_ms);
+        retry->probe_under_way = true;
+        ticket->probe = true;
+        return send_now(retry, ticket);
+    }
     if (retry->under_way >= cairn_retry_concurrency(retry))
         return wait_for(retry->options.delay_ms_min, ret_wait_ms);
     if (ticket->tries_sent == 0) {
@@ -202,16 +195,6 @@ static bool works_for_others(const struct cairn_retry *retry,
     return retry->good_answers != ticket->good_seen;
 }
 
-static void ticket_back_off(struct cairn_retry *retry, struct cairn_retry_ticket *ticket,
-                            uint64_t retry_after_ms, uint64_t now) {
-    uint32_t tries = ticket->tries_counted + ticket->put_offs;
-    uint64_t delay = cairn_retry_delay_ms(retry, tries ? tries : 1);
-    /* A failed probe steps back for another request: it may be the only one that fails. */
-    if (ticket->probe) delay = retry->next_probe_ms - now + retry->options.probe_ms_min / 2;
-    uint64_t asked = cairn_min_u64(retry_after_ms, retry->options.retry_after_ms_max);
-    ticket->not_before_ms = now + cairn_max_u64(delay, asked);
-}
-
 static void ticket_ended(struct cairn_retry *retry, struct cairn_retry_ticket *ticket) {
     CAIRN_ASSERT(ticket->under_way);
     CAIRN_ASSERT(retry->under_way > 0);
@@ -244,7 +227,12 @@ enum cairn_retry_decision cairn_retry_result(struct cairn_retry *retry,
     forgive_before_pause(retry, ticket);
     if (!retry->paused && outcome != CAIRN_RETRY_FAILURE) ticket->put_offs++;
     if (!retry->paused && outcome == CAIRN_RETRY_FAILURE) ticket->tries_counted++;
-    ticket_back_off(retry, ticket, retry_after_ms, now);
+    uint32_t tries = ticket->tries_counted + ticket->put_offs;
+    uint64_t delay = cairn_retry_delay_ms(retry, tries ? tries : 1);
+    /* A failed probe steps back for another request: it may be the only one that fails. */
+    if (ticket->probe) delay = retry->next_probe_ms - now + retry->options.probe_ms_min / 2;
+    uint64_t asked = cairn_min_u64(retry_after_ms, retry->options.retry_after_ms_max);
+    ticket->not_before_ms = now + cairn_max_u64(delay, asked);
     ticket->probe = false;
     bool used_up = ticket->tries_counted >= retry->options.tries_max ||
                    ticket->put_offs >= retry->options.put_offs_max;

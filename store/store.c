@@ -183,6 +183,23 @@ void cairn_store_listing_release(struct cairn_store_listing *listing) {
     *listing = (struct cairn_store_listing){0};
 }
 
+enum cairn_code cairn_store_pages_next(struct cairn_store_pages *pages,
+                                       struct cairn_store_worker *worker, struct cairn_error *err) {
+    CAIRN_AUTO_HEAP char *page = CAIRN_TAKE(pages->listing.next_page);
+    cairn_store_listing_release(&pages->listing);
+    struct cairn_store_request list = pages->list;
+    list.page = page;
+    list.listing = &pages->listing;
+    CAIRN_TRY(cairn_store_perform(worker, &list, err));
+    pages->count++;
+    pages->ended = !pages->listing.next_page;
+    return CAIRN_OK;
+}
+
+void cairn_store_pages_release(struct cairn_store_pages *pages) {
+    cairn_store_listing_release(&pages->listing);
+}
+
 enum cairn_code cairn_store_listed_check(const char *prefix, const struct cairn_store_entry *entry,
                                          struct cairn_error *err) {
     if (cairn_text_starts(entry->key, prefix)) return CAIRN_OK;
@@ -405,71 +422,53 @@ static enum cairn_code delete_batch(struct cairn_store_worker *worker,
     return code && !each_told ? code : CAIRN_OK;
 }
 
-static enum cairn_code delete_page(struct cairn_store_worker *worker,
-                                   struct cairn_store_purge *purge,
-                                   const struct cairn_store_listing *listing, bool markers,
-                                   struct cairn_error *err) {
-    CAIRN_AUTO_HEAP struct cairn_store_deletion *batch =
-        calloc(CAIRN_STORE_DELETIONS_MAX, sizeof *batch);
-    size_t count = 0;
-    if (!batch) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a purge");
-    for (size_t i = 0; i < listing->count; i++) {
-        const struct cairn_store_entry *entry = &listing->entries[i];
-        if (!is_meant(purge, entry) || entry->is_marker != markers) continue;
-        purge->freed_objects += !markers;
-        purge->freed_bytes += entry->size_bytes;
-        batch[count++] =
-            (struct cairn_store_deletion){.key = entry->key, .version_id = entry->version_id};
-        if (count < CAIRN_STORE_DELETIONS_MAX) continue;
-        CAIRN_TRY(delete_batch(worker, purge, batch, count, err));
-        count = 0;
+static enum cairn_code purge_page(struct cairn_store_worker *worker,
+                                  struct cairn_store_purge *purge, enum pass pass,
+                                  const struct cairn_store_listing *listing,
+                                  struct cairn_error *err) {
+    /* Checked again after store/: one wrong key deletes a user's checkpoint. */
+    for (size_t i = 0; i < listing->count; i++)
+        if (!cairn_text_starts(listing->entries[i].key, purge->prefix))
+            return cairn_fail(err, CAIRN_STORE, "%s was listed, which is not below %s",
+                              listing->entries[i].key, purge->prefix);
+    if (pass != PASS_COUNT) {
+        bool markers = pass == PASS_MARKERS;
+        CAIRN_AUTO_HEAP struct cairn_store_deletion *batch =
+            calloc(CAIRN_STORE_DELETIONS_MAX, sizeof *batch);
+        size_t count = 0;
+        if (!batch) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a purge");
+        for (size_t i = 0; i < listing->count; i++) {
+            const struct cairn_store_entry *entry = &listing->entries[i];
+            if (!is_meant(purge, entry) || entry->is_marker != markers) continue;
+            purge->freed_objects += !markers;
+            purge->freed_bytes += entry->size_bytes;
+            batch[count++] =
+                (struct cairn_store_deletion){.key = entry->key, .version_id = entry->version_id};
+            if (count < CAIRN_STORE_DELETIONS_MAX) continue;
+            CAIRN_TRY(delete_batch(worker, purge, batch, count, err));
+            count = 0;
+        }
+        return delete_batch(worker, purge, batch, count, err);
     }
-    return delete_batch(worker, purge, batch, count, err);
-}
-
-static void count_page(struct cairn_store_purge *purge, const struct cairn_store_listing *listing) {
     for (size_t i = 0; i < listing->count; i++) {
         const struct cairn_store_entry *entry = &listing->entries[i];
         if (!is_meant(purge, entry) || entry->is_marker) continue;
         purge->left_objects++;
         purge->left_bytes += entry->size_bytes;
     }
-}
-
-static enum cairn_code purge_page(struct cairn_store_worker *worker,
-                                  struct cairn_store_purge *purge, enum pass pass,
-                                  struct cairn_store_request *list, struct cairn_error *err) {
-    CAIRN_TRY(cairn_store_perform(worker, list, err));
-    /* Checked again after store/: one wrong key deletes a user's checkpoint. */
-    for (size_t i = 0; i < list->listing->count; i++)
-        if (!cairn_text_starts(list->listing->entries[i].key, purge->prefix))
-            return cairn_fail(err, CAIRN_STORE, "%s was listed, which is not below %s",
-                              list->listing->entries[i].key, purge->prefix);
-    if (pass != PASS_COUNT)
-        return delete_page(worker, purge, list->listing, pass == PASS_MARKERS, err);
-    count_page(purge, list->listing);
     return CAIRN_OK;
 }
 
 static enum cairn_code run_pass(struct cairn_store_worker *worker, struct cairn_store_purge *purge,
                                 enum pass pass, struct cairn_error *err) {
-    char *page = NULL;
-    enum cairn_code code = CAIRN_OK;
-    for (size_t i = 0; i < VERSION_PAGES_MAX && !code; i++) {
-        struct cairn_store_listing listing = {0};
-        struct cairn_store_request list = {
-            .op = CAIRN_STORE_VERSIONS, .key = purge->prefix, .page = page, .listing = &listing};
-        code = purge_page(worker, purge, pass, &list, err);
-        free(page);
-        page = CAIRN_TAKE(listing.next_page);
-        cairn_store_listing_release(&listing);
-        if (!page) break;
+    CAIRN_AUTO(store_pages) pages = {.list = {.op = CAIRN_STORE_VERSIONS, .key = purge->prefix}};
+    while (!pages.ended && pages.count < VERSION_PAGES_MAX) {
+        CAIRN_TRY(cairn_store_pages_next(&pages, worker, err));
+        CAIRN_TRY(purge_page(worker, purge, pass, &pages.listing, err));
     }
-    if (!code && page)
-        code = cairn_fail(err, CAIRN_TOO_LARGE, "%s has more than %d pages of versions",
-                          purge->prefix, VERSION_PAGES_MAX);
-    free(page);
-    return code;
+    if (pages.ended) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_TOO_LARGE, "%s has more than %d pages of versions", purge->prefix,
+                      VERSION_PAGES_MAX);
 }
 
 /* Refusals that recur until an administrator grants a permission. */
@@ -499,6 +498,5 @@ enum cairn_code cairn_store_purge(struct cairn_store_worker *worker,
         purge->why = CAIRN_OK; /* the refused versions have disappeared meanwhile */
         code = run_pass(worker, purge, PASS_MARKERS, &why);
     }
-    if (code && err) *err = why;
-    return code;
+    return cairn_pass(err, code, &why);
 }

@@ -143,6 +143,11 @@ struct cairn_store_request {
     const char *page;      /* LIST, UPLOADS: NULL = first */
     uint32_t page_entries; /* LIST in S3: bound of a page; 0: the store's */
     struct cairn_store_listing *listing;
+    /* LIST: the only_count keys of interest, sorted, all below the prefix; NULL: all. A store may
+     * leave others out of the listing. */
+    const char *(*only)(const void *owner, size_t at);
+    const void *only_owner;
+    size_t only_count;
     uint64_t deadline_ms;  /* mono clock; 0 = the store's own default */
     bool settles;          /* PUT, PART: repeated wrong checksums make it `disputed`: read back */
     bool fresh_connection; /* use no kept connection: one has delivered wrong bytes (S17) */
@@ -250,6 +255,25 @@ enum cairn_code cairn_store_poll(struct cairn_store_worker *worker, uint32_t tim
 void cairn_store_wake(struct cairn_store_worker *worker);
 /* How many requests this worker should have under way now (adaptive for S3). */
 uint32_t cairn_store_appetite(const struct cairn_store_worker *worker);
+
+/* A listing, page by page:
+ *
+ *     CAIRN_AUTO(store_pages) pages = {.list = {.op = CAIRN_STORE_LIST, .key = prefix}};
+ *     while (!pages.ended) {
+ *         CAIRN_TRY(cairn_store_pages_next(&pages, worker, err));
+ *         ... pages.listing ...
+ *     }
+ * A store may list without end: whoever can say how much there is at most looks at count. */
+struct cairn_store_pages {
+    struct cairn_store_request list;    /* set by the caller but for page and listing */
+    struct cairn_store_listing listing; /* the page that was read last */
+    size_t count;
+    bool ended; /* it was the last one */
+};
+enum cairn_code cairn_store_pages_next(struct cairn_store_pages *pages,
+                                       struct cairn_store_worker *worker,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_store_pages_release(struct cairn_store_pages *pages);
 
 typedef void cairn_store_failed(void *owner, const struct cairn_error *why);
 /* failed() runs after each failed cairn_store_perform, on its thread; set once; must only wake. */

@@ -10,120 +10,6 @@
 #include "common/crc.h"
 #include "common/text.h"
 
-/* ---- each: one request per item of a list, several under way at once ---- */
-
-/*
- * The loop's only condition is the number of items left. A loop that ended with no request under
- * way would end too early when one poll answers them all, and report unchecked objects as missing.
- * 1  CAIRN_OK: `ask` skipped each item, or `answer` took its answer. passed + answered == count and
- *    asked == answered; both are asserted.
- * 2  The first error of an answer or of the worker ends the run: no further requests are made,
- *    those under way are cancelled, and all have ended before it returns.
- * 3  Requests are made in the items' order; answers arrive in any order.
- */
-struct each {
-    size_t count;
-    size_t at_once; /* requests under way, at least 1 */
-    /* Fills operation, key and other inputs, not done and owner. False: skip this item. */
-    bool (*ask)(void *owner, size_t item, struct cairn_store_request *request);
-    enum cairn_code (*answer)(void *owner, size_t item, const struct cairn_store_request *request,
-                              struct cairn_error *err);
-    void *owner;
-    /* results */
-    size_t passed, asked, answered, cancelled;
-};
-
-struct slot {
-    struct cairn_store_request request;
-    size_t item;
-    bool busy, ended;
-};
-struct run {
-    struct each *each;
-    struct cairn_store_worker *worker;
-    struct slot *slots;
-    size_t next; /* first item neither skipped nor requested */
-};
-
-static size_t items_left(const struct each *each) {
-    return each->count - each->passed - each->answered;
-}
-
-static void request_done(struct cairn_store_request *request) {
-    struct slot *slot = request->owner;
-    CAIRN_ASSERT(slot->busy && !slot->ended);
-    slot->ended = true;
-}
-
-/* False: every item was skipped or requested. */
-static bool ask_next(struct run *run, struct slot *slot) {
-    struct each *each = run->each;
-    while (run->next < each->count) {
-        *slot = (struct slot){.item = run->next++};
-        if (!each->ask(each->owner, slot->item, &slot->request)) {
-            each->passed++;
-            continue;
-        }
-        slot->busy = true;
-        slot->request.done = request_done;
-        slot->request.owner = slot;
-        each->asked++;
-        cairn_store_submit(run->worker, &slot->request);
-        return true;
-    }
-    return false;
-}
-
-static enum cairn_code take_answers(struct run *run, struct cairn_error *err) {
-    struct each *each = run->each;
-    for (size_t i = 0; i < each->at_once; i++) {
-        struct slot *slot = &run->slots[i];
-        if (!slot->busy || !slot->ended) continue;
-        slot->busy = false;
-        each->answered++;
-        CAIRN_TRY(each->answer(each->owner, slot->item, &slot->request, err));
-    }
-    return CAIRN_OK;
-}
-
-static enum cairn_code run_all(struct run *run, struct cairn_error *err) {
-    struct each *each = run->each;
-    while (items_left(each)) {
-        for (size_t i = 0; i < each->at_once; i++)
-            if (!run->slots[i].busy && !ask_next(run, &run->slots[i])) break;
-        if (!items_left(each)) break;
-        CAIRN_ASSERT(each->asked > each->answered);
-        CAIRN_TRY(cairn_store_poll(run->worker, 1000, err));
-        CAIRN_TRY(take_answers(run, err));
-    }
-    CAIRN_ASSERT(run->next == each->count && each->asked == each->answered);
-    return CAIRN_OK;
-}
-
-static void cancel_rest(struct run *run) {
-    struct each *each = run->each;
-    for (size_t i = 0; i < each->at_once; i++) {
-        struct slot *slot = &run->slots[i];
-        if (!slot->busy) continue;
-        if (!slot->ended) cairn_store_cancel(run->worker, &slot->request);
-        CAIRN_ASSERT(slot->ended);
-        each->cancelled++;
-    }
-    CAIRN_ASSERT(each->asked == each->answered + each->cancelled);
-}
-
-static enum cairn_code each_run(struct each *each, struct cairn_store_worker *worker,
-                                struct cairn_error *err) {
-    CAIRN_ASSERT(each->at_once > 0);
-    CAIRN_AUTO_HEAP struct slot *slots = calloc(each->at_once, sizeof *slots);
-    if (!slots) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to ask about objects");
-    struct run run = {.each = each, .worker = worker, .slots = slots};
-    each->passed = each->asked = each->answered = each->cancelled = 0;
-    enum cairn_code code = run_all(&run, err);
-    cancel_rest(&run);
-    return code;
-}
-
 static enum cairn_code get_document(void *owner, enum cairn_document document, const char *key,
                                     bool again, struct cairn_buf *ret, struct cairn_error *err) {
     struct cairn_store_worker *worker = owner;
@@ -171,23 +57,27 @@ enum cairn_code cairn_store_object_check(const struct cairn_store_object *object
                       object->found_bytes, object->size_bytes);
 }
 
-static void take_entry(struct cairn_store_presence *presence,
-                       const struct cairn_store_entry *entry) {
-    struct cairn_store_object wanted = {.key = entry->key};
-    struct cairn_store_object *object = presence->count
-                                            ? bsearch(&wanted, presence->objects, presence->count,
-                                                      sizeof *presence->objects, by_key)
-                                            : NULL;
-    if (object) {
-        mark_found(object, entry->size_bytes);
-        object->known = object->there && !presence->ask_each;
-    } else if (presence->stray) {
-        presence->stray(presence->owner, entry->key, entry->size_bytes);
-    }
+/* Both lists are sorted, so the next object mostly is the one. */
+static struct cairn_store_object *find_object(struct cairn_store_presence *presence,
+                                              const char *key) {
+    struct cairn_store_object *objects = presence->objects,
+                              wanted = {.key = (char *)(uintptr_t)key};
+    size_t next = presence->next;
+    if (!presence->count) return NULL;
+    struct cairn_store_object *found =
+        next < presence->count && !strcmp(objects[next].key, key)
+            ? &objects[next]
+            : bsearch(&wanted, objects, presence->count, sizeof *objects, by_key);
+    if (found) presence->next = (size_t)(found - objects) + 1;
+    return found;
 }
 
 static void list_done(struct cairn_store_request *request) {
     ((struct cairn_store_presence *)request->owner)->list_ready = true;
+}
+
+static const char *key_at(const void *owner, size_t at) {
+    return ((const struct cairn_store_presence *)owner)->objects[at].key;
 }
 
 static void ask_page(struct cairn_store_presence *presence, struct cairn_store_worker *worker,
@@ -199,6 +89,9 @@ static void ask_page(struct cairn_store_presence *presence, struct cairn_store_w
                                                   .key = presence->prefix,
                                                   .page = take_page,
                                                   .listing = &presence->listing,
+                                                  .only = presence->stray ? NULL : key_at,
+                                                  .only_owner = presence,
+                                                  .only_count = presence->count,
                                                   .done = list_done,
                                                   .owner = presence};
     presence->requests++;
@@ -224,7 +117,14 @@ static enum cairn_code take_page(struct cairn_store_presence *presence, struct c
             return cairn_fail(err, CAIRN_STORE,
                               "the store listed %s, which is not below %s that was asked for",
                               listing->entries[i].key, presence->prefix);
-        take_entry(presence, &listing->entries[i]);
+        const struct cairn_store_entry *entry = &listing->entries[i];
+        struct cairn_store_object *object = find_object(presence, entry->key);
+        if (object) {
+            mark_found(object, entry->size_bytes);
+            object->known = object->there && !presence->ask_each;
+        } else if (presence->stray) {
+            presence->stray(presence->owner, entry->key, entry->size_bytes);
+        }
     }
     return CAIRN_OK;
 }
@@ -244,21 +144,53 @@ static enum cairn_code list_all(struct cairn_store_presence *presence,
                       presence->prefix, PAGES_MAX);
 }
 
-static bool ask_head(void *owner, size_t item, struct cairn_store_request *request) {
-    struct cairn_store_presence *presence = owner;
-    const struct cairn_store_object *object = &presence->objects[item];
-    if (object->known) return false;
-    request->op = CAIRN_STORE_HEAD;
-    request->key = object->key;
-    presence->requests++;
-    return true;
+/* ---- a HEAD of each object that the listing left open, several under way at once ---- */
+
+struct slot {
+    struct cairn_store_request request;
+    struct cairn_store_object *object;
+    bool busy, ended;
+};
+struct heads {
+    struct cairn_store_presence *presence;
+    struct cairn_store_worker *worker;
+    struct slot *slots;
+    size_t next; /* first object neither known nor requested */
+    size_t passed, asked, answered;
+};
+
+static size_t objects_left(const struct heads *heads) {
+    return heads->presence->count - heads->passed - heads->answered;
 }
 
-static enum cairn_code take_head(void *owner, size_t item,
+static void head_done(struct cairn_store_request *request) {
+    struct slot *slot = request->owner;
+    CAIRN_ASSERT(slot->busy && !slot->ended);
+    slot->ended = true;
+}
+
+/* False: every object is known or requested. */
+static bool ask_next(struct heads *heads, struct slot *slot) {
+    while (heads->next < heads->presence->count) {
+        struct cairn_store_object *object = &heads->presence->objects[heads->next++];
+        if (object->known) {
+            heads->passed++;
+            continue;
+        }
+        *slot = (struct slot){.object = object, .busy = true};
+        slot->request = (struct cairn_store_request){
+            .op = CAIRN_STORE_HEAD, .key = object->key, .done = head_done, .owner = slot};
+        heads->asked++;
+        heads->presence->requests++;
+        cairn_store_submit(heads->worker, &slot->request);
+        return true;
+    }
+    return false;
+}
+
+static enum cairn_code take_head(struct cairn_store_object *object,
                                  const struct cairn_store_request *request,
                                  struct cairn_error *err) {
-    struct cairn_store_presence *presence = owner;
-    struct cairn_store_object *object = &presence->objects[item];
     if (request->code == CAIRN_NOT_FOUND) {
         object->known = true;
         object->found = object->there = false;
@@ -275,14 +207,44 @@ static enum cairn_code take_head(void *owner, size_t item,
     return request->code;
 }
 
+/* The loop's only condition is the number of objects left: a loop that ended with no request under
+ * way would end too early when one poll answers them all, and report unchecked objects as missing.
+ * The first error of an answer or of the worker ends it. */
+static enum cairn_code head_each(struct heads *heads, struct cairn_error *err) {
+    while (objects_left(heads)) {
+        for (size_t i = 0; i < HEADS_AT_ONCE; i++)
+            if (!heads->slots[i].busy && !ask_next(heads, &heads->slots[i])) break;
+        if (!objects_left(heads)) break;
+        CAIRN_ASSERT(heads->asked > heads->answered);
+        CAIRN_TRY(cairn_store_poll(heads->worker, 1000, err));
+        for (size_t i = 0; i < HEADS_AT_ONCE; i++) {
+            struct slot *slot = &heads->slots[i];
+            if (!slot->busy || !slot->ended) continue;
+            slot->busy = false;
+            heads->answered++;
+            CAIRN_TRY(take_head(slot->object, &slot->request, err));
+        }
+    }
+    CAIRN_ASSERT(heads->next == heads->presence->count && heads->asked == heads->answered);
+    return CAIRN_OK;
+}
+
+/* After a failure the requests under way are cancelled; all have ended before it returns. */
 static enum cairn_code head_rest(struct cairn_store_presence *presence,
                                  struct cairn_store_worker *worker, struct cairn_error *err) {
-    struct each each = {.count = presence->count,
-                        .at_once = HEADS_AT_ONCE,
-                        .ask = ask_head,
-                        .answer = take_head,
-                        .owner = presence};
-    return each_run(&each, worker, err);
+    CAIRN_AUTO_HEAP struct slot *slots = calloc(HEADS_AT_ONCE, sizeof *slots);
+    if (!slots) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to ask about objects");
+    struct heads heads = {.presence = presence, .worker = worker, .slots = slots};
+    enum cairn_code code = head_each(&heads, err);
+    size_t cancelled = 0;
+    for (size_t i = 0; i < HEADS_AT_ONCE; i++) {
+        if (!slots[i].busy) continue;
+        if (!slots[i].ended) cairn_store_cancel(worker, &slots[i].request);
+        CAIRN_ASSERT(slots[i].ended);
+        cancelled++;
+    }
+    CAIRN_ASSERT(heads.asked == heads.answered + cancelled);
+    return code;
 }
 
 void cairn_store_presence_start(struct cairn_store_presence *presence,
@@ -290,6 +252,7 @@ void cairn_store_presence_start(struct cairn_store_presence *presence,
     presence->listed = false;
     presence->requests = 0;
     presence->there_count = 0;
+    presence->next = 0;
     presence->listing = (struct cairn_store_listing){0};
     presence->page = NULL;
     for (size_t i = 0; i < presence->count; i++) {
@@ -309,10 +272,8 @@ enum cairn_code cairn_store_presence_finish(struct cairn_store_presence *presenc
     cairn_store_listing_release(&presence->listing);
     free(CAIRN_TAKE(presence->page));
     presence->listed = code == CAIRN_OK;
-    if (code != CAIRN_OK && code != CAIRN_FORBIDDEN && code != CAIRN_UNSUPPORTED) {
-        if (err) *err = why;
-        return code;
-    }
+    if (code != CAIRN_OK && code != CAIRN_FORBIDDEN && code != CAIRN_UNSUPPORTED)
+        return cairn_pass(err, code, &why);
     CAIRN_TRY(head_rest(presence, worker, err));
     for (size_t i = 0; i < presence->count; i++) {
         check_consistent(&presence->objects[i]);
@@ -364,10 +325,8 @@ static enum cairn_code look_at(struct cairn_store_audit *audit, struct cairn_sto
     if (!*ret_state) return CAIRN_OK;
     if (*ret_state == CAIRN_NOT_FOUND && document == CAIRN_DOCUMENT_ATTEMPT_COPY) return CAIRN_OK;
     if (*ret_state != CAIRN_NOT_FOUND && *ret_state != CAIRN_CORRUPT &&
-        *ret_state != CAIRN_UNSUPPORTED) {
-        if (err) *err = why;
-        return *ret_state;
-    }
+        *ret_state != CAIRN_UNSUPPORTED)
+        return cairn_pass(err, *ret_state, &why);
     cairn_committed_key(audit->committed, document, &key);
     if (*ret_state == CAIRN_UNSUPPORTED) finding = CAIRN_STORE_FINDING_NEWER;
     report_finding(audit, finding, key.text, "%s", why.message);
@@ -404,36 +363,6 @@ struct objects {
     size_t count;
 };
 
-static void release_objects(struct objects *objects) {
-    for (size_t i = 0; objects->items && i < objects->count; i++) free(objects->items[i].key);
-    free(objects->items);
-    free(objects->shards);
-}
-
-/* In key order: "checksums.bin" comes before "data/...", whose names are sorted. */
-static enum cairn_code fill_objects(struct objects *objects, const struct cairn_store_audit *audit,
-                                    struct cairn_error *err) {
-    struct cairn_key key;
-    objects->count = audit->committed->manifest.shard_count + 1;
-    objects->items = calloc(objects->count, sizeof *objects->items);
-    objects->shards = calloc(objects->count, sizeof *objects->shards);
-    bool whole = objects->items && objects->shards;
-    for (size_t i = 0; whole && i < objects->count; i++) {
-        const struct cairn_manifest_shard *shard =
-            i ? &audit->committed->manifest.shards[i - 1] : NULL;
-        if (shard)
-            cairn_key_shard(&audit->committed->place, cairn_view_of(shard->name), &key);
-        else
-            cairn_key_checksums(&audit->committed->place, &key);
-        objects->shards[i] = shard;
-        objects->items[i] = (struct cairn_store_object){
-            .key = strdup(key.text),
-            .size_bytes = shard ? shard->size_bytes : 4 * audit->committed->manifest.block_count};
-        whole = objects->items[i].key != NULL;
-    }
-    return whole ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory to look at objects");
-}
-
 static bool is_mark(const char *name) {
     return !strcmp(name, "trashed.json") || cairn_text_starts(name, "superseded-");
 }
@@ -452,13 +381,16 @@ static void take_stray(void *owner, const char *key, uint64_t size_bytes) {
 
 #define READ_BYTES (4 * CAIRN_MIB)
 
-/* Some stores state wrong checksums, so the bytes decide. */
-static enum cairn_code read_back(struct cairn_store_worker *worker,
-                                 const struct cairn_store_object *object, uint32_t *ret_crc32c,
-                                 struct cairn_error *err) {
+static enum cairn_code look_at_checksum(struct cairn_store_audit *audit,
+                                        struct cairn_store_worker *worker,
+                                        const struct cairn_store_object *object,
+                                        const struct cairn_manifest_shard *shard,
+                                        struct cairn_error *err) {
+    if (!object->has_crc32c || object->crc32c == shard->crc32c) return CAIRN_OK;
+    /* Some stores state wrong checksums, so the bytes decide. */
     CAIRN_AUTO_HEAP uint8_t *into = malloc(READ_BYTES);
     if (!into) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to read an object back");
-    *ret_crc32c = 0;
+    uint32_t found = 0;
     for (uint64_t at = 0; at < object->size_bytes; at += READ_BYTES) {
         struct cairn_store_request get_document = {
             .op = CAIRN_STORE_GET,
@@ -468,20 +400,8 @@ static enum cairn_code read_back(struct cairn_store_worker *worker,
             .into = into,
             .wants_crc32c = true};
         CAIRN_TRY(cairn_store_perform(worker, &get_document, err));
-        *ret_crc32c =
-            cairn_crc32c_combine(*ret_crc32c, get_document.got_crc32c, get_document.length);
+        found = cairn_crc32c_combine(found, get_document.got_crc32c, get_document.length);
     }
-    return CAIRN_OK;
-}
-
-static enum cairn_code look_at_checksum(struct cairn_store_audit *audit,
-                                        struct cairn_store_worker *worker,
-                                        const struct cairn_store_object *object,
-                                        const struct cairn_manifest_shard *shard,
-                                        struct cairn_error *err) {
-    uint32_t found = 0;
-    if (!object->has_crc32c || object->crc32c == shard->crc32c) return CAIRN_OK;
-    CAIRN_TRY(read_back(worker, object, &found, err));
     if (found != shard->crc32c)
         report_finding(audit, CAIRN_STORE_FINDING_OBJECT, object->key,
                        "its bytes have the CRC32C %08x, the manifest says %08x", found,
@@ -493,7 +413,26 @@ static enum cairn_code look_at_objects(struct cairn_store_audit *audit,
                                        struct cairn_store_worker *worker, struct objects *objects,
                                        struct cairn_error *err) {
     struct cairn_key prefix;
-    CAIRN_TRY(fill_objects(objects, audit, err));
+    /* In key order: "checksums.bin" comes before "data/...", whose names are sorted. */
+    struct cairn_key key;
+    objects->count = audit->committed->manifest.shard_count + 1;
+    objects->items = calloc(objects->count, sizeof *objects->items);
+    objects->shards = calloc(objects->count, sizeof *objects->shards);
+    bool whole = objects->items && objects->shards;
+    for (size_t i = 0; whole && i < objects->count; i++) {
+        const struct cairn_manifest_shard *shard =
+            i ? &audit->committed->manifest.shards[i - 1] : NULL;
+        if (shard)
+            cairn_key_shard(&audit->committed->place, cairn_view_of(shard->name), &key);
+        else
+            cairn_key_checksums(&audit->committed->place, &key);
+        objects->shards[i] = shard;
+        objects->items[i] = (struct cairn_store_object){
+            .key = strdup(key.text),
+            .size_bytes = shard ? shard->size_bytes : 4 * audit->committed->manifest.block_count};
+        whole = objects->items[i].key != NULL;
+    }
+    CAIRN_TRY(whole ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory to look at objects"));
     cairn_key_version_prefix(&audit->committed->place, &prefix);
     struct cairn_store_presence presence = {.prefix = prefix.text,
                                             .objects = objects->items,
@@ -524,6 +463,8 @@ enum cairn_code cairn_store_audit_look(struct cairn_store_audit *audit,
     CAIRN_TRY(look_at_documents(audit, worker, err));
     if (!audit->committed->manifest_text.size) return CAIRN_OK;
     enum cairn_code code = look_at_objects(audit, worker, &objects, err);
-    release_objects(&objects);
+    for (size_t i = 0; objects.items && i < objects.count; i++) free(objects.items[i].key);
+    free(objects.items);
+    free(objects.shards);
     return code;
 }

@@ -8,7 +8,8 @@
  * Promise: 1   an object is reported missing or of another size only after a HEAD of its own; a
  *              listing proves presence, never absence. Without an answer to its HEAD no object is
  *              reported missing: the check fails, or every object is known.
- *          2   one listing of the prefix, 1,000 keys a page (on a folder a stat of each); where the
+ *          2   one listing of the prefix, 1,000 keys a page (on a folder a stat of each object, and
+ *              no folder is read unless strays are wanted); where the
  *              credentials may not list, a HEAD of each object, 32 at a time.
  *          3   other objects below the prefix need a listing, so they are reported only on request.
  *          4   between start and finish the worker may run other requests, with the first page of
@@ -63,7 +64,8 @@ struct cairn_store_presence {
     /* private between start and finish; must not move */
     struct cairn_store_request list;
     struct cairn_store_listing listing;
-    char *page; /* the page under way; NULL: the first */
+    char *page;  /* the page under way; NULL: the first */
+    size_t next; /* the object behind the last one that was listed */
     bool list_ready;
 };
 /* Call after a check that was CAIRN_OK, which leaves every object known. CAIRN_CORRUPT: "it is

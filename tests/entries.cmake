@@ -50,6 +50,7 @@ cairn_tests(gpu USES client EXTRA tests/client/staged.c)
 cairn_tests(promise USES cairn_static PkgConfig::jansson ROOMS client plan formats api common)
 cairn_tests(uploader USES uploader ROOMS server)
 cairn_tests(server USES server api_rest PkgConfig::sqlite3)
+cairn_tests(cli USES cli cairn)
 cairn_tests(torture USES server uploader client formats
   EXTRA tests/fuzz/seeds.c tests/fuzz/file.c tests/plan/stored.c)
 target_link_options(tests_torture PRIVATE -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
@@ -114,7 +115,7 @@ cairn_single(api/generated_client "seconds=30" COMMAND ${python}/generated_clien
 cairn_single(tidy/symbols "" COMMAND ${CAIRN_PYTHON3} ${CMAKE_SOURCE_DIR}/tests/tidy/symbols.py ${CMAKE_BINARY_DIR})
 
 # ---- planted: faults on purpose, which the tests' own tools have to notice ----
-add_executable(planted tests/planted/test_planted.c tests/harness.c)
+add_executable(planted tests/planted/test_planted.c tests/harness.c tests/checks.c)
 target_link_libraries(planted PRIVATE cairn_flags PkgConfig::cunit tests_support part_common)
 if(CAIRN_SANITIZE MATCHES address)
   cairn_single(planted/address "rooms=common" COMMAND ${CMAKE_SOURCE_DIR}/tests/planted/run $<TARGET_FILE:planted> address)
@@ -176,9 +177,9 @@ foreach(row ${rows})
 endforeach()
 
 # ---- installing: what is installed runs from any folder, and others can build against it ----
-cairn_single(install/installed "seconds=120 thirds=6" COMMAND ${CMAKE_SOURCE_DIR}/tests/install/run
+cairn_single(install/installed "seconds=45 thirds=6" COMMAND ${CMAKE_SOURCE_DIR}/tests/install/run
   ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR} "${CAIRN_SANITIZE}")
-cairn_single(install/folders "seconds=60 thirds=3" COMMAND ${CMAKE_SOURCE_DIR}/tests/install/folders ${CMAKE_SOURCE_DIR})
+cairn_single(install/folders "seconds=80 thirds=3" COMMAND ${CMAKE_SOURCE_DIR}/tests/install/folders ${CMAKE_SOURCE_DIR})
 cairn_single(install/folders_all "labels=full seconds=300 thirds=6" COMMAND ${CMAKE_SOURCE_DIR}/tests/install/folders
   ${CMAKE_SOURCE_DIR} all)
 cairn_single(install/abi "" COMMAND ${CMAKE_SOURCE_DIR}/tests/install/abi ${CMAKE_SOURCE_DIR} $<TARGET_FILE:cairn>)
@@ -191,18 +192,22 @@ if(CAIRN_CRASHPOINTS AND NOT CAIRN_FUZZ AND NOT CAIRN_SANITIZE MATCHES thread)
   target_link_libraries(sim PRIVATE part_server part_uploader part_client)
   target_compile_options(sim PRIVATE -fno-strict-aliasing)
   # What of libc, SQLite and the product the simulation stands in for (tests/sim/calls.c).
-  foreach(call pthread_create pthread_join pthread_setname_np clock_gettime nanosleep poll epoll_wait
+  foreach(call pthread_create pthread_join pthread_setname_np setpriority clock_gettime nanosleep poll epoll_wait
       sigtimedwait getrandom getpid _exit pidfd_open fdatasync fsync write pwrite socket open openat
       memfd_create eventfd epoll_create1 dup fcntl close recvmsg bind connect accept4 getsockopt
       madvise sqlite3_open_v2 sqlite3_close sqlite3_close_v2 cairn_client_process_nonce
       cairn_client_process_fd cairn_up_process_name cairn_up_process_find
-      cairn_net_listen_tcp cairn_store_open cairn_crc32c_copy cairn_crashpoint_pass cairn_up_metrics_late)
+      cairn_net_listen_tcp cairn_store_open cairn_crc32c_copy cairn_crashpoint_pass cairn_up_metrics_late
+      srv_sql_looking)
     target_link_options(sim PRIVATE -Wl,--wrap=${call})
   endforeach()
   # Each fault is met by some seed of the first hundred; optimised, a seed costs half.
   cairn_shipped_dir()
-  cairn_single(sim/seeds "seconds=25 thirds=3" COMMAND ${shipped}/sim --seeds 120)
+  cairn_single(sim/seeds "seconds=120 thirds=3" COMMAND ${shipped}/sim --seeds 120)
   cairn_single(sim/seeds_sanitized "seconds=15 thirds=3" COMMAND ${CMAKE_BINARY_DIR}/sim --first 121 --seeds 15)
+  # Ranks whose saves are copied beside their training.
+  cairn_single(sim/seeds_behind "seconds=40 thirds=3" COMMAND ${shipped}/sim --behind --seeds 40)
+  cairn_single(sim/seeds_behind_long "labels=full thirds=6" COMMAND ${CMAKE_SOURCE_DIR}/tests/sim/run --behind --seeds 3000)
   cairn_single(sim/seeds_long "labels=full thirds=6" COMMAND ${CMAKE_SOURCE_DIR}/tests/sim/run --seeds 10000)
 endif()
 

@@ -10,13 +10,9 @@
 #include <CUnit/TestDB.h>
 #include <CUnit/TestRun.h>
 #include <ftw.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <sys/random.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "tests/reports.h"
 
@@ -32,6 +28,15 @@ struct test {
 
 static struct test tests[TESTS_MAX];
 static size_t test_count;
+
+/* What cairn_test_text made for the test that runs. */
+struct text {
+    struct text *next;
+    char bytes[];
+};
+
+static pthread_mutex_t text_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct text *texts;
 
 /* What happens now, for the handlers that CUnit calls without context. */
 static struct {
@@ -133,6 +138,31 @@ const char *cairn_test_file(const char *path) {
     static char full[2048];
     snprintf(full, sizeof full, "%s/%s", cairn_test_tree(), path);
     return full;
+}
+
+char *cairn_test_text(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    int size = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    struct text *text = malloc(sizeof(*text) + (size_t)size + 1);
+    if (!text) abort();
+    va_start(arguments, format);
+    vsnprintf(text->bytes, (size_t)size + 1, format, arguments);
+    va_end(arguments);
+    pthread_mutex_lock(&text_lock);
+    text->next = texts;
+    texts = text;
+    pthread_mutex_unlock(&text_lock);
+    return text->bytes;
+}
+
+static void forget_texts(void) {
+    while (texts) {
+        struct text *next = texts->next;
+        free(texts);
+        texts = next;
+    }
 }
 
 const char *cairn_test_folder(void) {
@@ -265,6 +295,7 @@ static void test_ends(const CU_pTest test, const CU_pSuite suite,
                       const CU_pFailureRecord failures) {
     if (failures) show_logs();
     remove_folder();
+    forget_texts();
     run.ran++;
     bool reported = cairn_reports_check() > 0;
     run.reported += reported && !failures;

@@ -116,7 +116,7 @@ function(cairn_tests name)
   endif()
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${name}/*.c)
   list(FILTER sources EXCLUDE REGEX "/(print_api|print_openapi|cuda_types)\\.c$")
-  add_executable(tests_${name} ${sources} ${T_EXTRA} tests/harness.c)
+  add_executable(tests_${name} ${sources} ${T_EXTRA} tests/harness.c tests/checks.c)
   target_link_libraries(tests_${name} PRIVATE cairn_flags PkgConfig::cunit tests_support)
   target_compile_options(tests_${name} PRIVATE -fno-strict-aliasing) # dlsym fills pointers to functions
   foreach(use ${T_USES})

@@ -4,7 +4,6 @@
 
 #include <inttypes.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -47,22 +46,6 @@ static enum cairn_code start_store(struct cairn_up *up, const char *url, struct 
     return cairn_store_start(&start, ret, err);
 }
 
-/* Skips a further read store that cannot be opened: the main store has every version. */
-static enum cairn_code open_store(struct cairn_up *up, struct cairn_error *err) {
-    CAIRN_AUTO(stores) stores = {0};
-    CAIRN_TRY(start_store(up, up->settings.store, &up->store, err));
-    CAIRN_TRY(cairn_stores_parse(up->settings.stores, &stores, err));
-    for (size_t i = 0; i < stores.count; i++) {
-        struct cairn_store *store = i == stores.main ? up->store : NULL;
-        struct cairn_error why = {0};
-        if (!store && start_store(up, stores.items[i].url, &store, &why) != CAIRN_OK)
-            cairn_log(WARN, "store.further_away", "store=%s cause=\"%s\"", stores.items[i].name,
-                      why.message);
-        if (store) up->reads[up->read_count++] = store;
-    }
-    return CAIRN_OK;
-}
-
 static enum cairn_code load_token(struct cairn_up *up, struct cairn_error *err) {
     const char *given = getenv("CAIRN_TOKEN");
     CAIRN_AUTO(buf) text = {.limit = CAIRN_REST_TOKEN_BYTES_MAX};
@@ -81,7 +64,29 @@ static enum cairn_code load_token(struct cairn_up *up, struct cairn_error *err) 
     return up->token ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the token");
 }
 
-static enum cairn_code open_journal(struct cairn_up *up, struct cairn_error *err) {
+static enum cairn_code make_parts(struct cairn_up *up, struct cairn_error *err) {
+    CAIRN_TRY(cairn_up_metrics_new(&up->metrics, err));
+    CAIRN_TRY(load_token(up, err));
+    /* Skips a further read store that cannot be opened: the main store has every version. */
+    CAIRN_AUTO(stores) stores = {0};
+    CAIRN_TRY(start_store(up, up->settings.store, &up->store, err));
+    CAIRN_TRY(cairn_stores_parse(up->settings.stores, &stores, err));
+    for (size_t i = 0; i < stores.count; i++) {
+        struct cairn_store *store = i == stores.main ? up->store : NULL;
+        struct cairn_error why = {0};
+        if (!store && start_store(up, stores.items[i].url, &store, &why) != CAIRN_OK)
+            cairn_log(WARN, "store.further_away", "store=%s cause=\"%s\"", stores.items[i].name,
+                      why.message);
+        if (store) up->reads[up->read_count++] = store;
+    }
+    CAIRN_TRY(cairn_up_mail_new(&up->mail, err));
+    CAIRN_TRY(cairn_up_socket_new(up, &up->socket, err));
+    CAIRN_TRY(cairn_up_tasks_new(up, &up->tasks, err));
+    CAIRN_TRY(cairn_up_queue_new(up, &up->queue, err));
+    CAIRN_TRY(cairn_up_send_new(up, &up->send, err));
+    CAIRN_TRY(cairn_up_peers_new(up, &up->peers, err));
+    CAIRN_TRY(cairn_up_partner_new(up, &up->partner, err));
+    CAIRN_TRY(cairn_up_fetch_new(up, &up->fetch, err));
     const char *folder = up->settings.state_dir;
     CAIRN_TRY(cairn_dir_make(folder, 0700, err));
     CAIRN_TRY(cairn_dir_check_own(folder, "state_dir", err)); /* the journal holds credentials */
@@ -102,22 +107,7 @@ static enum cairn_code open_journal(struct cairn_up *up, struct cairn_error *err
     enum cairn_code code = cairn_up_journal_open(&options, &up->journal, err);
     if (code == CAIRN_OK) code = cairn_up_recovery_build(recovery, up, err);
     cairn_up_recovery_free(recovery);
-    return code;
-}
-
-static enum cairn_code make_parts(struct cairn_up *up, struct cairn_error *err) {
-    CAIRN_TRY(cairn_up_metrics_new(&up->metrics, err));
-    CAIRN_TRY(load_token(up, err));
-    CAIRN_TRY(open_store(up, err));
-    CAIRN_TRY(cairn_up_mail_new(&up->mail, err));
-    CAIRN_TRY(cairn_up_socket_new(up, &up->socket, err));
-    CAIRN_TRY(cairn_up_tasks_new(up, &up->tasks, err));
-    CAIRN_TRY(cairn_up_queue_new(up, &up->queue, err));
-    CAIRN_TRY(cairn_up_send_new(up, &up->send, err));
-    CAIRN_TRY(cairn_up_peers_new(up, &up->peers, err));
-    CAIRN_TRY(cairn_up_partner_new(up, &up->partner, err));
-    CAIRN_TRY(cairn_up_fetch_new(up, &up->fetch, err));
-    CAIRN_TRY(open_journal(up, err));
+    CAIRN_TRY(code);
     CAIRN_TRY(cairn_up_outbox_new(up, &up->outbox, err));
     CAIRN_TRY(cairn_up_lists_new(up, &up->lists, err));
     return cairn_up_watch_new(up, &up->watch, err);
@@ -216,8 +206,8 @@ static void drain(struct cairn_up *up, struct cairn_up_store_check *check) {
     left = cairn_up_save_unfinished(up, &open);
     if (left)
         cairn_log(WARN, "uploader.left_over",
-                  "saves=%" PRIu64 " hint=\"they are in the journal and go "
-                  "on with the next start\"",
+                  "saves=%" PRIu64 " hint=\"the next start goes on with what living trainers hold; "
+                  "of ended ones it has only what the store has\"",
                   left);
 }
 

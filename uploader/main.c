@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cairn-uploader: settings, signals, exit status. */
-#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -39,17 +37,6 @@ static enum cairn_code serve(struct cairn_up *up, int stop_fd, struct cairn_erro
     }
     cairn_manager_tell("READY=1");
     return cairn_up_run(up, stop_fd, err);
-}
-
-/* Blocked in all threads, which inherit the mask: only the descriptor reports the signals. */
-static int stop_signals(void) {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    pthread_sigmask(SIG_BLOCK, &set, NULL);
-    cairn_start_signals();
-    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
 /* A save of a thousand files holds a thousand descriptors. The soft limit is for programs with
@@ -89,7 +76,14 @@ static int run(struct cairn_up *up, bool journal_only) {
     } else if (code == CAIRN_OK) {
         cairn_log_write_as(up->places.log_format);
         cairn_log_start("cairn-uploader", up->places.log_level, STDERR_FILENO);
-        CAIRN_AUTO_FD stop_fd = stop_signals();
+        /* Blocked in all threads, which inherit the mask: only the descriptor reports signals. */
+        sigset_t set;
+        sigemptyset(&set);
+        sigaddset(&set, SIGTERM);
+        sigaddset(&set, SIGINT);
+        pthread_sigmask(SIG_BLOCK, &set, NULL);
+        cairn_start_signals();
+        CAIRN_AUTO_FD stop_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
         raise_descriptors();
         code = cairn_up_cores_apply(&up->settings, &error);
         if (code == CAIRN_OK) code = cairn_parent_follow(up->settings.parent, &error);

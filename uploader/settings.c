@@ -64,7 +64,8 @@ static enum cairn_code uid_list(const char *text, struct cairn_up_places *ret,
                               CAIRN_UP_UIDS_MAX);
         ret->uids[ret->uid_count++] = (uid_t)uid;
         text += length;
-        if (*text == ',') text++;
+        if (*text == ',' && !*++text)
+            return cairn_fail(err, CAIRN_INVALID, "allow_uids: ends with a comma");
     }
     return CAIRN_OK;
 }

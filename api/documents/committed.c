@@ -6,11 +6,7 @@
 #include <stdlib.h>
 
 #include "api/documents/digest.h"
-#include "api/documents/records.h"
-#include "api/table/dtype.h"
-#include "api/table/layout.h"
 #include "api/wire/messages.h"
-#include "common/hash/hash.h"
 #include "common/text.h"
 
 #define RECORD_BYTES_MAX CAIRN_MIB
@@ -101,8 +97,7 @@ enum cairn_code cairn_attempt_record_prove(struct cairn_view text,
                                            struct cairn_error *err) {
     CAIRN_AUTO(attempt_record) record = {0};
     CAIRN_TRY(cairn_attempt_record_decode(text, &record, err));
-    if (record.attempt != attempt || strcmp(record.name.project, name->project) ||
-        strcmp(record.name.run, name->run))
+    if (record.attempt != attempt || !cairn_run_name_same(&record.name, name))
         return cairn_fail(err, CAIRN_CORRUPT, "it is of attempt %llu of %s/%s",
                           (unsigned long long)record.attempt, record.name.project, record.name.run);
     *ret = record;
@@ -357,10 +352,8 @@ static uint64_t count_fragments(const struct cairn_layout *layout, uint32_t firs
                                 struct cairn_tensor *ret_tensor) {
     uint64_t fragments = 0;
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t table = 0, index = 0;
         struct cairn_tensor tensor;
-        cairn_layout_ref_at(layout, first + i, &table, &index);
-        cairn_table_tensor_at(&layout->tables[table], index, &tensor);
+        (void)cairn_layout_tensor_at(layout, first + i, &tensor);
         if (i == 0) *ret_tensor = tensor;
         fragments += tensor.fragment_count;
     }

@@ -19,11 +19,8 @@
  */
 #pragma once
 
-#include "api/documents/manifest.h"
 #include "api/documents/records.h"
 #include "api/table/layout.h"
-#include "api/table/table.h"
-#include "common/json.h"
 
 enum cairn_document {
     CAIRN_DOCUMENT_RECORD,    /* committed.json */

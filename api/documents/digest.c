@@ -4,7 +4,6 @@
 
 #include <stdio.h>
 
-#include "api/documents/keys.h"
 #include "api/table/table.h"
 #include "common/hash/hash.h"
 

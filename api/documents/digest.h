@@ -12,7 +12,6 @@
 #pragma once
 
 #include "api/documents/keys.h"
-#include "common/buf.h"
 
 void cairn_version_id_make(const struct cairn_version_origin *origin, struct cairn_version_id *ret);
 

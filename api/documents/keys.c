@@ -183,19 +183,23 @@ void cairn_key_version_prefix(const struct cairn_version_place *place, struct ca
               (unsigned long long)place->step, place->id.text);
 }
 
-void cairn_key_shard(const struct cairn_version_place *place, struct cairn_view shard,
-                     struct cairn_key *ret) {
-    CAIRN_PROMISE(cairn_shard_name_check(shard, NULL) == CAIRN_OK, (void)0);
-    struct cairn_key prefix;
-    cairn_key_version_prefix(place, &prefix);
-    key_print(ret, "%sdata/%.*s", prefix.text, (int)shard.size, (const char *)shard.data);
-}
-
 static void key_in_version(const struct cairn_version_place *place, const char *name,
                            struct cairn_key *ret) {
     struct cairn_key prefix;
     cairn_key_version_prefix(place, &prefix);
     key_print(ret, "%s%s", prefix.text, name);
+}
+
+void cairn_key_shards(const struct cairn_version_place *place, struct cairn_key *ret) {
+    key_in_version(place, "data/", ret);
+}
+
+void cairn_key_shard(const struct cairn_version_place *place, struct cairn_view shard,
+                     struct cairn_key *ret) {
+    CAIRN_PROMISE(cairn_shard_name_check(shard, NULL) == CAIRN_OK, (void)0);
+    struct cairn_key folder;
+    cairn_key_shards(place, &folder);
+    key_print(ret, "%s%.*s", folder.text, (int)shard.size, (const char *)shard.data);
 }
 
 void cairn_key_manifest(const struct cairn_version_place *place, struct cairn_key *ret) {

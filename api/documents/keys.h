@@ -29,6 +29,10 @@ struct cairn_run_name {
     char project[CAIRN_NAME_BYTES_MAX + 1];
     char run[CAIRN_NAME_BYTES_MAX + 1];
 };
+static inline bool cairn_run_name_same(const struct cairn_run_name *one,
+                                       const struct cairn_run_name *other) {
+    return !strcmp(one->run, other->run) && !strcmp(one->project, other->project);
+}
 /* The parts of which a version id is the hash. */
 struct cairn_version_origin {
     struct cairn_run_name name;
@@ -82,6 +86,8 @@ void cairn_key_layout(const struct cairn_run_name *name, const uint8_t digest[32
                       const struct cairn_version_id *writer, struct cairn_key *ret);
 void cairn_key_version_prefix(const struct cairn_version_place *place,
                               struct cairn_key *ret); /* ends with '/' */
+/* What all keys of shards begin with; ends with '/'. */
+void cairn_key_shards(const struct cairn_version_place *place, struct cairn_key *ret);
 void cairn_key_shard(const struct cairn_version_place *place, struct cairn_view shard,
                      struct cairn_key *ret);
 void cairn_key_manifest(const struct cairn_version_place *place, struct cairn_key *ret);

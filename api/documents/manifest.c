@@ -186,16 +186,6 @@ static enum cairn_code write_shard(const struct cairn_manifest_shard *shard, str
         shard->part_bytes, shard->rank, shard->size_bytes);
 }
 
-static enum cairn_code write_shards(const struct cairn_manifest *manifest, struct cairn_buf *ret,
-                                    struct cairn_error *err) {
-    CAIRN_TRY(cairn_buf_append_text(ret, "\"shards\":[", err));
-    for (size_t i = 0; i < manifest->shard_count; i++) {
-        if (i > 0) CAIRN_TRY(cairn_buf_append_text(ret, ",", err));
-        CAIRN_TRY(write_shard(&manifest->shards[i], ret, err));
-    }
-    return cairn_buf_append_text(ret, "],", err);
-}
-
 /* Canonical JSON sorts fields by name: the fields before and after "shards" are dumped as two
  * objects, and the inner braces are cut off. */
 static enum cairn_code write_manifest(const struct cairn_manifest *manifest, struct cairn_buf *ret,
@@ -204,7 +194,12 @@ static enum cairn_code write_manifest(const struct cairn_manifest *manifest, str
     CAIRN_TRY(head_pack(manifest, &head, err));
     CAIRN_TRY(cairn_json_dump(head, ret, err));
     ret->data[ret->size - 1] = ',';
-    CAIRN_TRY(write_shards(manifest, ret, err));
+    CAIRN_TRY(cairn_buf_append_text(ret, "\"shards\":[", err));
+    for (size_t i = 0; i < manifest->shard_count; i++) {
+        if (i > 0) CAIRN_TRY(cairn_buf_append_text(ret, ",", err));
+        CAIRN_TRY(write_shard(&manifest->shards[i], ret, err));
+    }
+    CAIRN_TRY(cairn_buf_append_text(ret, "],", err));
     size_t tail_at = ret->size;
     json_t *tail = json_pack("{sI ss sI}", "step", (json_int_t)manifest->origin.step, "version",
                              manifest->id.text, "world_size", (json_int_t)manifest->world_size);

@@ -16,9 +16,7 @@
  */
 #pragma once
 
-#include "api/documents/keys.h"
 #include "api/documents/manifest.h"
-#include "common/buf.h"
 
 /* committed.json: a version is committed. */
 struct cairn_record {

@@ -8,10 +8,12 @@
 
 struct dtype {
     const char *text;
+    size_t size;
     unsigned bits, shown;
 };
 static const struct dtype dtypes[] = {
-#define DTYPE_ROW(name, number, width, shown) [number] = {#name, width, CAIRN_DTYPE_##shown},
+#define DTYPE_ROW(name, number, width, shown)                                                      \
+    [number] = {#name, sizeof(#name) - 1, width, CAIRN_DTYPE_##shown},
     CAIRN_DTYPES(DTYPE_ROW)
 #undef DTYPE_ROW
 };
@@ -22,7 +24,7 @@ const char *cairn_dtype_text(unsigned dtype) {
 
 bool cairn_dtype_parse(struct cairn_view text, unsigned *ret) {
     for (unsigned i = 1; i < CAIRN_COUNT(dtypes); i++) {
-        if (strlen(dtypes[i].text) != text.size) continue;
+        if (dtypes[i].size != text.size) continue;
         if (memcmp(dtypes[i].text, text.data, text.size) != 0) continue;
         *ret = i;
         return true;

@@ -148,19 +148,25 @@ static uint32_t header(const struct cairn_layout *layout, unsigned at) {
     return cairn_load_u32le((const uint8_t *)layout->bytes.data + at);
 }
 
-void cairn_layout_ref_at(const struct cairn_layout *layout, uint32_t ref, uint32_t *ret_table,
-                         uint32_t *ret_tensor) {
+static void ref_at(const struct cairn_layout *layout, uint32_t ref, uint32_t *ret_table,
+                   uint32_t *ret_tensor) {
     CAIRN_PROMISE(ref < header(layout, LAYOUT_AT_REFS), *ret_table = *ret_tensor = 0; return );
     const uint8_t *row = layout->refs + (size_t)ref * LAYOUT_REF_ROW_BYTES;
     *ret_table = cairn_load_u32le(row);
     *ret_tensor = cairn_load_u32le(row + 4);
 }
 
-static struct cairn_view ref_name(const struct cairn_layout *layout, uint32_t ref) {
+const struct cairn_table *cairn_layout_tensor_at(const struct cairn_layout *layout, uint32_t ref,
+                                                 struct cairn_tensor *ret) {
     uint32_t table, index;
-    cairn_layout_ref_at(layout, ref, &table, &index);
+    ref_at(layout, ref, &table, &index);
+    cairn_table_tensor_at(&layout->tables[table], index, ret);
+    return &layout->tables[table];
+}
+
+static struct cairn_view ref_name(const struct cairn_layout *layout, uint32_t ref) {
     struct cairn_tensor tensor;
-    cairn_table_tensor_at(&layout->tables[table], index, &tensor);
+    (void)cairn_layout_tensor_at(layout, ref, &tensor);
     return tensor.name;
 }
 
@@ -326,7 +332,7 @@ static enum cairn_code open_refs(const struct cairn_layout *layout, uint32_t fir
                                  struct cairn_view *ret_name, struct cairn_error *err) {
     uint32_t table, tensor, last = 0;
     for (uint32_t i = 0; i < count; i++) {
-        cairn_layout_ref_at(layout, first + i, &table, &tensor);
+        ref_at(layout, first + i, &table, &tensor);
         if (table >= layout->table_count || tensor >= layout->tables[table].tensor_count)
             return BAD(err, "reference %u: outside the tables", first + i);
         if (i > 0 && table <= last) return BAD(err, "reference %u: not in order", first + i);

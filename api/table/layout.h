@@ -45,5 +45,6 @@ bool cairn_layout_describes(const struct cairn_layout *layout, uint32_t rank,
 /* Does it hold tensors in a file kept unchanged, rather than one that libcairn wrote? */
 bool cairn_layout_keeps_file(const struct cairn_layout *layout, uint32_t rank,
                              struct cairn_view shard);
-void cairn_layout_ref_at(const struct cairn_layout *layout, uint32_t ref, uint32_t *ret_table,
-                         uint32_t *ret_tensor);
+/* The table of that pair; *ret: what it lists. */
+const struct cairn_table *cairn_layout_tensor_at(const struct cairn_layout *layout, uint32_t ref,
+                                                 struct cairn_tensor *ret);

@@ -5,10 +5,8 @@
 
 #include <stdlib.h>
 
-#include "api/documents/keys.h"
 #include "api/documents/names.h"
 #include "api/documents/records.h"
-#include "api/table/dtype.h"
 #include "api/table/inside.h"
 #include "common/text.h"
 

@@ -6,7 +6,6 @@
 #include "api/documents/keys.h"
 #include "api/documents/names.h"
 #include "api/table/inside.h"
-#include "common/buf.h"
 #include "common/text.h"
 
 struct built_shard {

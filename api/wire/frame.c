@@ -34,21 +34,24 @@ void cairn_frame_reader_release(struct cairn_frame_reader *reader) {
     *reader = (struct cairn_frame_reader){0};
 }
 
-/* Size of the current frame, or of its header until that is complete. */
-static enum cairn_code frame_size(const struct cairn_frame_reader *reader, size_t *ret_size,
-                                  struct cairn_error *err) {
-    if (reader->bytes.size < FRAME_HEADER_BYTES) {
-        *ret_size = FRAME_HEADER_BYTES;
-        return CAIRN_OK;
-    }
+/* Refuses a complete header that announces too much. */
+static enum cairn_code check_header(const struct cairn_frame_reader *reader,
+                                    struct cairn_error *err) {
+    if (reader->bytes.size < FRAME_HEADER_BYTES) return CAIRN_OK;
     uint32_t json = cairn_load_u32le(reader->bytes.data);
     uint32_t blob = cairn_load_u32le(reader->bytes.data + 4);
     if (json == 0 || json > CAIRN_FRAME_JSON_BYTES_MAX)
         return cairn_fail(err, CAIRN_PROTOCOL, "frame with %u bytes of JSON", json);
     if (blob > CAIRN_FRAME_BLOB_BYTES_MAX)
         return cairn_fail(err, CAIRN_PROTOCOL, "frame with a blob of %u bytes", blob);
-    *ret_size = FRAME_HEADER_BYTES + (size_t)json + blob;
     return CAIRN_OK;
+}
+
+/* Size of the current frame, whose header was checked, or of its header until that is complete. */
+static size_t frame_size(const struct cairn_frame_reader *reader) {
+    if (reader->bytes.size < FRAME_HEADER_BYTES) return FRAME_HEADER_BYTES;
+    return FRAME_HEADER_BYTES + (size_t)cairn_load_u32le(reader->bytes.data) +
+           cairn_load_u32le(reader->bytes.data + 4);
 }
 
 /* One read of at most `want` bytes. CAIRN_BUSY with *ret_size 0: no bytes now. */
@@ -80,8 +83,8 @@ enum cairn_code cairn_frame_fill(struct cairn_frame_reader *reader, int fd, bool
     struct cairn_error problem = {0}; /* CAIRN_BUSY must leave *err alone */
     reader->bytes.limit = FRAME_BYTES_MAX;
     for (;;) {
-        size_t size, got;
-        CAIRN_TRY(frame_size(reader, &size, err));
+        CAIRN_TRY(check_header(reader, err));
+        size_t size = frame_size(reader), got = 0;
         if (reader->bytes.size == size && size > FRAME_HEADER_BYTES) break; /* a whole frame */
         if (reader->bytes_max && reader->bytes.size >= reader->bytes_max) break;
         if (reader->bytes_max) size = (size_t)cairn_min_u64(size, reader->bytes_max);
@@ -103,9 +106,8 @@ enum cairn_code cairn_frame_fill(struct cairn_frame_reader *reader, int fd, bool
 }
 
 size_t cairn_frame_under_way(const struct cairn_frame_reader *reader) {
-    size_t size = 0;
-    if (reader->bytes.size < FRAME_HEADER_BYTES || frame_size(reader, &size, NULL)) return 0;
-    return size;
+    bool known = reader->bytes.size >= FRAME_HEADER_BYTES && !check_header(reader, NULL);
+    return known ? frame_size(reader) : 0;
 }
 
 static enum cairn_code bad_message(enum cairn_code code, struct cairn_error *err) {
@@ -127,8 +129,8 @@ static enum cairn_code message_parse(struct cairn_view text, struct cairn_frame 
 
 enum cairn_code cairn_frame_next(struct cairn_frame_reader *reader, struct cairn_frame *ret,
                                  bool *ret_ready, struct cairn_error *err) {
-    size_t size;
-    CAIRN_TRY(frame_size(reader, &size, err));
+    CAIRN_TRY(check_header(reader, err));
+    size_t size = frame_size(reader);
     if (reader->bytes.size < size || size == FRAME_HEADER_BYTES) {
         *ret_ready = false;
         return CAIRN_OK;

@@ -14,14 +14,13 @@
  */
 #pragma once
 
-#include "common/buf.h"
 #include "common/json.h"
 #include "common/net.h"
 
 #define CAIRN_FRAME_JSON_BYTES_MAX CAIRN_MIB
 #define CAIRN_FRAME_BLOB_BYTES_MAX (64 * CAIRN_MIB)
 #define CAIRN_SOCKET_VERSION_MIN 2
-#define CAIRN_SOCKET_VERSION_MAX 7 /* docs/socket.md: changes of each version */
+#define CAIRN_SOCKET_VERSION_MAX 9 /* docs/socket.md: changes of each version */
 
 struct cairn_frame {
     json_t *message;  /* owned: object with "t" */

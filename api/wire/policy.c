@@ -494,31 +494,36 @@ static uint16_t put_part(struct cairn_selector *selector, size_t *at, struct cai
     return (uint16_t)begin;
 }
 
-/* Splits a term; refuses malformed ones (policy.h#6). */
-static enum cairn_code read_term(struct cairn_view term, enum cairn_selector_kind *ret_kind,
-                                 struct cairn_view *ret_key, struct cairn_view *ret_value,
-                                 struct cairn_error *err) {
-    const char *text = term.data;
-    if (!term.size)
+struct term {
+    struct cairn_view text, key, value; /* value.data NULL: the term has no '=' */
+    enum cairn_selector_kind kind;
+};
+
+static struct term split_term(struct cairn_view text) {
+    const char *from = text.data, *equals = text.size ? memchr(from, '=', text.size) : NULL;
+    if (!equals) {
+        bool not_there = text.size && *from == '!';
+        return (struct term){.text = text,
+                             .key = {from + not_there, text.size - not_there},
+                             .kind = not_there ? CAIRN_SELECTOR_HAS_NOT : CAIRN_SELECTOR_HAS};
+    }
+    size_t at = (size_t)(equals - from);
+    bool is_not = at && from[at - 1] == '!';
+    return (struct term){.text = text,
+                         .key = {from, at - is_not},
+                         .value = {equals + 1, text.size - at - 1},
+                         .kind = is_not ? CAIRN_SELECTOR_IS_NOT : CAIRN_SELECTOR_IS};
+}
+
+/* policy.h#6 */
+static enum cairn_code check_term(const struct term *term, struct cairn_error *err) {
+    if (!term->text.size)
         return cairn_fail(err, CAIRN_INVALID,
                           "label selector: a term is empty; write it as team=nlp,tier!=tmp");
-    const char *equals = memchr(text, '=', term.size);
-    *ret_value = (struct cairn_view){0};
-    if (!equals) {
-        bool not_there = *text == '!';
-        *ret_kind = not_there ? CAIRN_SELECTOR_HAS_NOT : CAIRN_SELECTOR_HAS;
-        *ret_key = (struct cairn_view){text + not_there, term.size - not_there};
-    } else {
-        size_t at = (size_t)(equals - text);
-        bool is_not = at && text[at - 1] == '!';
-        *ret_kind = is_not ? CAIRN_SELECTOR_IS_NOT : CAIRN_SELECTOR_IS;
-        *ret_key = (struct cairn_view){text, at - is_not};
-        *ret_value = (struct cairn_view){equals + 1, term.size - at - 1};
-        if (ret_value->size && equals[1] == '=')
-            return refuse(term, "has two '='; write key=value", err);
-    }
-    if (!ret_key->size) return refuse(term, "has no key", err);
-    if (holds(*ret_key, '!')) return refuse(term, "has a '!' in its key", err);
+    if (term->value.size && *(const char *)term->value.data == '=')
+        return refuse(term->text, "has two '='; write key=value", err);
+    if (!term->key.size) return refuse(term->text, "has no key", err);
+    if (holds(term->key, '!')) return refuse(term->text, "has a '!' in its key", err);
     return CAIRN_OK;
 }
 
@@ -540,15 +545,16 @@ enum cairn_code cairn_selector_parse(struct cairn_view text, struct cairn_select
     const char *end = text.size ? from + text.size : from;
     while (text.size) {
         const char *comma = memchr(from, ',', (size_t)(end - from));
-        struct cairn_view term = {from, (size_t)((comma ? comma : end) - from)}, key, value;
-        enum cairn_selector_kind kind = CAIRN_SELECTOR_IS;
+        const struct cairn_view text_of_term = {from, (size_t)((comma ? comma : end) - from)};
+        const struct term term = split_term(text_of_term);
         if (selector.count == CAIRN_SELECTOR_TERMS_MAX)
             return cairn_fail(err, CAIRN_INVALID, "label selector: more than %d terms",
                               CAIRN_SELECTOR_TERMS_MAX);
-        CAIRN_TRY(read_term(term, &kind, &key, &value, err));
-        selector.terms[selector.count].kind = kind;
-        selector.terms[selector.count].key = put_part(&selector, &at, key);
-        if (value.data) selector.terms[selector.count].value = put_part(&selector, &at, value);
+        CAIRN_TRY(check_term(&term, err));
+        selector.terms[selector.count].kind = term.kind;
+        selector.terms[selector.count].key = put_part(&selector, &at, term.key);
+        if (term.value.data)
+            selector.terms[selector.count].value = put_part(&selector, &at, term.value);
         selector.count++;
         if (!comma) break;
         from = comma + 1;

@@ -12,7 +12,6 @@
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/text.h"
-#include "common/trace.h"
 
 #define REPLY_BYTES_MAX (64 * CAIRN_MIB)
 #define REPLY_NODES_MAX 4000000
@@ -458,8 +457,8 @@ static bool wait_for_rate(struct cairn_rest *rest, struct call *call, uint64_t u
     return true;
 }
 
-static enum cairn_code run(struct cairn_rest *rest, struct call *call, const char *path,
-                           struct cairn_error *err) {
+static enum cairn_code run_call(struct cairn_rest *rest, struct call *call, const char *path,
+                                struct cairn_error *err) {
     CAIRN_ASSERT(path[0] == '/');
     struct cairn_http_request *request = &call->request;
     struct cairn_error why = {0};
@@ -504,7 +503,7 @@ static enum cairn_code call_json(struct cairn_rest *rest, const char *method, co
         cairn_uuid_random(call.key + sizeof KEY_HEADER - 1);
         add_header(&call, call.key);
     }
-    CAIRN_TRY(run(rest, &call, path, err));
+    CAIRN_TRY(run_call(rest, &call, path, err));
     json_t *reply = NULL;
     if (call.reply.size) {
         struct cairn_json_limits limits = {REPLY_BYTES_MAX, REPLY_NODES_MAX};
@@ -553,7 +552,7 @@ enum cairn_code cairn_rest_bytes(struct cairn_rest *rest, const char *method, co
     };
     if (content_type) CAIRN_TRY(add_line(&call, &call.type, "Content-Type", content_type, err));
     if (range) CAIRN_TRY(add_line(&call, &call.range, "Range", range, err));
-    CAIRN_TRY(run(rest, &call, path, err));
+    CAIRN_TRY(run_call(rest, &call, path, err));
     if (range && call.request.status != 206)
         return cairn_fail(err, CAIRN_PROTOCOL, "server %s: %s %s: asked for a range, got %d",
                           rest->name, method, cairn_short(path).text, call.request.status);
@@ -576,7 +575,7 @@ enum cairn_code cairn_rest_range(struct cairn_rest *rest, const char *path, uint
                                (unsigned long long)offset,
                                (unsigned long long)(offset + size - 1)));
     add_header(&call, call.range.data);
-    CAIRN_TRY(run(rest, &call, path, err));
+    CAIRN_TRY(run_call(rest, &call, path, err));
     if (call.request.status != 206)
         return cairn_fail(err, CAIRN_PROTOCOL, "server %s: GET %s: asked for a range, got %d",
                           rest->name, cairn_short(path).text, call.request.status);
@@ -635,8 +634,8 @@ static struct cairn_called called(bool listed, uint32_t number) {
     return name;
 }
 
-static enum cairn_code judge(const char *text, bool listed, uint32_t number,
-                             struct cairn_error *err) {
+static enum cairn_code check_server_url(const char *text, bool listed, uint32_t number,
+                                        struct cairn_error *err) {
     struct cairn_url parts;
     struct cairn_called name = called(listed, number);
     if (!*text)
@@ -657,8 +656,8 @@ static enum cairn_code judge(const char *text, bool listed, uint32_t number,
 }
 
 /* ret owns what was allocated, also on failure. */
-static enum cairn_code fill(const char *text, size_t size, struct cairn_server_place *ret,
-                            struct cairn_error *err) {
+static enum cairn_code fill_place(const char *text, size_t size, struct cairn_server_place *ret,
+                                  struct cairn_error *err) {
     bool is_unix = size >= 5 && !strncmp(text, "unix:", 5);
     ret->name = strndup(text, size);
     ret->base = is_unix ? strdup("http://localhost") : strndup(text, size);
@@ -671,7 +670,8 @@ static enum cairn_code fill(const char *text, size_t size, struct cairn_server_p
 }
 
 /* One certificate name and one proxy path: a list names the same API at several addresses. */
-static enum cairn_code compare(const struct cairn_servers *servers, struct cairn_error *err) {
+static enum cairn_code compare_servers(const struct cairn_servers *servers,
+                                       struct cairn_error *err) {
     uint32_t last = servers->count - 1;
     struct cairn_url first, own;
     for (uint32_t i = 0; i < last; i++)
@@ -693,15 +693,15 @@ static enum cairn_code compare(const struct cairn_servers *servers, struct cairn
     return CAIRN_OK;
 }
 
-static enum cairn_code add(const char *text, size_t size, bool listed,
-                           struct cairn_servers *servers, struct cairn_error *err) {
+static enum cairn_code add_server(const char *text, size_t size, bool listed,
+                                  struct cairn_servers *servers, struct cairn_error *err) {
     if (servers->count == CAIRN_SERVERS_MAX)
         return cairn_fail(err, CAIRN_INVALID, "more than %d servers in the list",
                           CAIRN_SERVERS_MAX);
     struct cairn_server_place *place = &servers->places[servers->count++];
-    CAIRN_TRY(fill(text, size, place, err));
-    CAIRN_TRY(judge(place->name, listed, servers->count, err));
-    return compare(servers, err);
+    CAIRN_TRY(fill_place(text, size, place, err));
+    CAIRN_TRY(check_server_url(place->name, listed, servers->count, err));
+    return compare_servers(servers, err);
 }
 
 enum cairn_code cairn_servers_parse(const char *text, struct cairn_servers *ret,
@@ -714,7 +714,7 @@ enum cairn_code cairn_servers_parse(const char *text, struct cairn_servers *ret,
     bool listed = !is_unix && strchr(text, ',');
     for (const char *at = text;;) {
         size_t size = listed ? strcspn(at, ",") : strlen(at);
-        CAIRN_TRY(add(at, size, listed, &servers, err));
+        CAIRN_TRY(add_server(at, size, listed, &servers, err));
         if (!at[size]) break;
         at += size + 1;
     }

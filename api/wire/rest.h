@@ -49,10 +49,8 @@
 
 #include <stdatomic.h>
 
-#include "api/documents/keys.h"
 #include "api/wire/messages.h"
 #include "common/http/http.h"
-#include "common/json.h"
 
 /* The server of a list that answered last, and when; starts zeroed. Connections with the same list
  * may share it, so that a server that is down is detected once. */

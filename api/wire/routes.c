@@ -34,11 +34,19 @@
 #define WAIT_OWN ", wait"
 #define WAIT_EVENT ", wait"
 #define WAIT_LOOK ", wait"
+#define WAIT_END ", wait"
 
+#define ROW(route_id, handler, route_method, route_need, text, names, route_wait, ...)             \
+    [CAIRN_ROUTE_##route_id] = {.id = CAIRN_ROUTE_##route_id,                                      \
+                                .method = route_method,                                            \
+                                .need = NEED_##route_need,                                         \
+                                .template_text = text,                                             \
+                                .query = names WAIT_##route_wait,                                  \
+                                .name = #handler,                                                  \
+                                .wait = CAIRN_WAIT_##route_wait,                                   \
+                                __VA_ARGS__},
 static const struct cairn_route routes[] = {
-#define ROUTE(id, handler, method, need, template_text, query, wait)                               \
-    [CAIRN_ROUTE_##id] = {CAIRN_ROUTE_##id,  method,   NEED_##need,      template_text,            \
-                          query WAIT_##wait, #handler, CAIRN_WAIT_##wait},
+#define ROUTE(...) ROW(__VA_ARGS__, )
 #include "api/routes.def"
 #undef ROUTE
 };
@@ -251,10 +259,6 @@ static size_t best_fit(const struct segments *segments, struct places *ret) {
     return best;
 }
 
-static bool is_folder(size_t route) {
-    return route == CAIRN_ROUTE_HF_LIST || route == CAIRN_ROUTE_UI;
-}
-
 void cairn_route_allow(struct cairn_view raw_path, char ret_allow[CAIRN_ROUTE_ALLOW_BYTES]) {
     struct segments segments;
     struct places places;
@@ -263,7 +267,7 @@ void cairn_route_allow(struct cairn_view raw_path, char ret_allow[CAIRN_ROUTE_AL
     bool slash = drop_slash(&raw_path);
     if (path_decode(raw_path, &segments, NULL) != CAIRN_OK) return;
     size_t best = best_fit(&segments, &places);
-    if (best == CAIRN_ROUTE_COUNT || (slash && !is_folder(best))) return;
+    if (best == CAIRN_ROUTE_COUNT || (slash && !routes[best].folder)) return;
     for (size_t i = 0; i < CAIRN_ROUTE_COUNT; i++) {
         if (shapes[i].first != best) continue;
         size_t size = strlen(routes[i].method);
@@ -369,7 +373,7 @@ enum cairn_code cairn_route_match(const char *method, struct cairn_view raw_path
     CAIRN_TRY(path_decode(raw_path, &segments, err));
     size_t best = best_fit(&segments, &places), found = CAIRN_ROUTE_COUNT;
     CAIRN_TRY(check_rare(&segments, &places, err));
-    if (slash && !is_folder(best))
+    if (slash && (best == CAIRN_ROUTE_COUNT || !routes[best].folder))
         return cairn_fail(err, CAIRN_INVALID, "the path has %s", EMPTY_SEGMENT);
     if (best == CAIRN_ROUTE_COUNT)
         return cairn_fail(err, CAIRN_NOT_FOUND, "no such path: GET /openapi.yaml lists them");

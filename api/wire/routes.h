@@ -17,7 +17,6 @@
  */
 #pragma once
 
-#include "api/documents/keys.h"
 #include "api/table/table.h"
 #include "api/wire/words.h"
 
@@ -30,7 +29,7 @@
     "want [A-Za-z0-9][A-Za-z0-9._-]*, at most 128 bytes, without \"..\""
 
 enum cairn_route_id {
-#define ROUTE(id, handler, method, need, template_text, query, wait) CAIRN_ROUTE_##id,
+#define ROUTE(id, handler, method, need, template_text, query, ...) CAIRN_ROUTE_##id,
 #include "api/routes.def"
 #undef ROUTE
     CAIRN_ROUTE_COUNT
@@ -40,7 +39,14 @@ struct cairn_route_need {
     unsigned scope; /* enum cairn_scope; 0: none */
     bool token, project, all, grant;
 };
-enum cairn_route_wait { CAIRN_WAIT_NO, CAIRN_WAIT_OWN, CAIRN_WAIT_EVENT, CAIRN_WAIT_LOOK };
+enum cairn_route_wait {
+    CAIRN_WAIT_NO,
+    CAIRN_WAIT_OWN,
+    CAIRN_WAIT_EVENT,
+    CAIRN_WAIT_LOOK,
+    CAIRN_WAIT_END
+};
+enum cairn_route_frozen { CAIRN_FROZEN_NO, CAIRN_FROZEN_BY_ID, CAIRN_FROZEN_OPEN };
 struct cairn_route {
     enum cairn_route_id id;
     const char *method;
@@ -48,7 +54,10 @@ struct cairn_route {
     const char *template_text;
     const char *query;          /* comma-separated names */
     const char *name;           /* of the handler, in logs and metrics too */
-    enum cairn_route_wait wait; /* see routes.def */
+    enum cairn_route_wait wait; /* this and all below: see routes.def */
+    enum cairn_route_frozen frozen;
+    unsigned body_mib;
+    bool on_loop, kept, plans, bytes, of_save, unbounded, unrated, folder, all_runs;
 };
 /* "" for parameters that the route does not have. */
 struct cairn_route_params {

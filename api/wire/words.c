@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/documents/keys.h"
 #include "common/text.h"
 
 struct move {

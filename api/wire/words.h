@@ -23,7 +23,6 @@
 #pragma once
 
 #include "api/documents/keys.h"
-#include "common/base.h"
 #include "common/json.h"
 
 /* Stored in catalogs: a released number keeps its meaning. */

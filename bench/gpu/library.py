@@ -15,7 +15,7 @@ MIB, GIB = 1 << 20, 1 << 30
 SHARDED, LOCAL = 1, 4
 WHOLE = 0
 HOST, CUDA = 0, 1
-DURABLE, COMMITTED = 2, 3
+DURABLE, COMMITTED, COPIED = 2, 3, 5
 WAIT_MS = 120000
 U64, U32, I64, TEXT, POINTER, INT = (C.c_uint64, C.c_uint32, C.c_int64, C.c_char_p, C.c_void_p,
                                      C.c_int)
@@ -64,6 +64,20 @@ def make(of, **fields):
 
 def array(kind, values):
     return (kind * max(1, len(values)))(*values)
+
+
+def array_of_pieces(pieces, stream, memory):
+    """An array of Piece, and what it points to."""
+    made, keep = (Piece * max(1, len(pieces)))(), []
+    for number, piece in enumerate(pieces):
+        fields = dict(piece)
+        shape = fields.pop("shape")
+        stride = fields.pop("source_stride", None)
+        arrays = array(U64, shape), array(I64, stride) if stride else None
+        keep.append((fields, arrays))
+        made[number] = make(Piece, dimension_count=len(shape), shape=arrays[0], kind=LOCAL,
+                            source_stride=arrays[1], memory=memory, stream=stream, **fields)
+    return made, keep
 
 
 class World:
@@ -165,6 +179,11 @@ class Session:
         self.step += 1
         return Saved(self, pieces, stream, wait, memory)
 
+    def behind(self, pieces, stream=None, memory=CUDA):
+        """The same while the caller goes on. Gives a Behind, which is to be finished."""
+        self.step += 1
+        return Behind(self, pieces, stream, memory)
+
     def restore(self, reads, stream=None, memory=HOST):
         """reads: (tensor, address, bytes). Seconds of the read, without the opening."""
         restore = C.c_void_p()
@@ -188,20 +207,14 @@ class Session:
 
 class Saved:
     def __init__(self, session, pieces, stream, wait, memory):
-        library, keep = session.library, []
+        library = session.library
         save = C.c_void_p()
         library.do("cairn_save_begin", session.handle, U64(session.step), None, C.byref(save))
         try:
             start = time.perf_counter()
-            for piece in pieces:
-                fields = dict(piece)
-                shape = fields.pop("shape")
-                stride = fields.pop("source_stride", None)
-                arrays = array(U64, shape), array(I64, stride) if stride else None
-                keep.append(arrays)
-                made = make(Piece, dimension_count=len(shape), shape=arrays[0], kind=LOCAL,
-                            source_stride=arrays[1], memory=memory, stream=stream, **fields)
-                library.do("cairn_save_tensor", save, C.byref(made))
+            made, keep = array_of_pieces(pieces, stream, memory)
+            library.do("cairn_save_tensors", save, made, C.c_size_t(len(pieces)), None)
+            assert keep is not None
             self.describe_s = time.perf_counter() - start
             start = time.perf_counter()
             library.do("cairn_save_stage", save)
@@ -214,3 +227,42 @@ class Saved:
         finally:
             library.so.cairn_save_free(save)
             session.world.forget(session.run, session.step - 2)
+
+
+class Behind:
+    """A save whose copy goes on beside its caller. blocked_s: for how long the caller's calls kept it; what
+    Python does to describe the pieces is not in it, for a trainer describes them once."""
+
+    def __init__(self, session, pieces, stream, memory):
+        self.session, self.save = session, C.c_void_p()
+        self.pieces = array_of_pieces(pieces, stream, memory)
+        start = time.perf_counter()
+        self.do("cairn_save_begin", session.handle, U64(session.step), None, C.byref(self.save))
+        self.begin_s = time.perf_counter() - start
+        self.started = time.perf_counter()
+        self.do("cairn_save_tensors", self.save, self.pieces[0], C.c_size_t(len(pieces)), None)
+        self.do("cairn_save_stage_begin", self.save)
+        self.blocked_s = time.perf_counter() - self.started
+
+    def do(self, name, *arguments):
+        self.session.library.do(name, *arguments)
+
+    def fence_stream(self, stream):
+        start = time.perf_counter()
+        self.do("cairn_save_fence_stream", self.save, C.c_void_p(stream))
+        self.blocked_s += time.perf_counter() - start
+
+    def copied(self):
+        return not self.session.library.so.cairn_save_poll(self.save, COPIED, None)
+
+    def fence(self):
+        """Seconds from the beginning of the copy to its end."""
+        self.do("cairn_save_fence", self.save, U32(WAIT_MS))
+        return time.perf_counter() - self.started
+
+    def commit(self):
+        try:
+            self.do("cairn_save_wait", self.save, COMMITTED, U32(WAIT_MS))
+        finally:
+            self.session.library.so.cairn_save_free(self.save)
+            self.session.world.forget(self.session.run, self.session.step - 2)

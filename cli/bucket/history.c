@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* history: opens --store and replays a run's attempts from the store. */
+/* history: opens --store, replays a run's attempts from the store, and makes the server's JSON of
+ * what it finds. */
 #include "cli/bucket/bucket.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/documents/committed.h"
 #include "api/documents/digest.h"
 #include "api/documents/records.h"
+#include "api/wire/messages.h"
 #include "cli/shell/output.h"
 #include "common/buf.h"
 #include "common/text.h"
 #include "store/open.h"
 #include "store/s3/start.h"
+#include "store/whole.h"
 
-enum cairn_code cairn_cli_store_open_url(const struct cairn_cli *cli, const char *url, bool writes,
-                                         struct cairn_store **ret, struct cairn_error *err) {
+enum cairn_code cli_store_open_url(const struct cli *cli, const char *url, bool writes,
+                                   struct cairn_store **ret, struct cairn_error *err) {
     struct cairn_store_s3_environment said;
     CAIRN_TRY(cairn_store_s3_environment_load(&said, err));
     uint32_t deadline_ms = (uint32_t)cairn_min_u64(cli->timeout_ms, UINT32_MAX);
@@ -41,10 +45,10 @@ static enum cairn_code check_number(struct cairn_store *store, struct cairn_erro
     return cairn_within(err, code, "the store was written by a newer release; read it with that");
 }
 
-enum cairn_code cairn_cli_store_open(const struct cairn_cli *cli, struct cairn_store **ret,
-                                     struct cairn_error *err) {
+enum cairn_code cli_store_open(const struct cli *cli, struct cairn_store **ret,
+                               struct cairn_error *err) {
     struct cairn_store *store = NULL;
-    CAIRN_TRY(cairn_cli_store_open_url(cli, cli->store, false, &store, err));
+    CAIRN_TRY(cli_store_open_url(cli, cli->store, false, &store, err));
     enum cairn_code code = check_number(store, err);
     if (code)
         cairn_store_free(store);
@@ -53,7 +57,7 @@ enum cairn_code cairn_cli_store_open(const struct cairn_cli *cli, struct cairn_s
     return code;
 }
 
-enum cairn_code cairn_cli_store_check(struct cairn_store_worker *worker, struct cairn_error *err) {
+enum cairn_code cli_store_check(struct cairn_store_worker *worker, struct cairn_error *err) {
     struct cairn_key key;
     cairn_key_store_json(&key);
     struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key.text};
@@ -107,7 +111,7 @@ static enum cairn_code load(struct cairn_store_worker *worker, const char *key, 
     ret->limit = limit;
     enum cairn_code code = cairn_store_get_small(worker, key, ret, err);
     if (code == CAIRN_TOO_LARGE) return cairn_fail(err, CAIRN_CORRUPT, "%s is far too large", key);
-    return code == CAIRN_OK ? code : cairn_within(err, code, "%s", key);
+    return cairn_within(err, code, "%s", key);
 }
 
 /* ---- listing ---- */
@@ -152,24 +156,21 @@ static enum cairn_code take_attempt(struct history *history, const struct cairn_
 
 static enum cairn_code list(struct history *history, struct cairn_error *err) {
     CAIRN_AUTO(buf) prefix = {0};
-    CAIRN_AUTO_HEAP char *page = NULL;
+    CAIRN_AUTO(store_pages) pages = {.list = {.op = CAIRN_STORE_LIST}};
     CAIRN_TRY(cairn_buf_printf(&prefix, err, "%s/%s/", history->name->project, history->name->run));
-    do {
-        CAIRN_AUTO(store_listing) listing = {0};
-        struct cairn_store_request request = {
-            .op = CAIRN_STORE_LIST, .key = prefix.data, .page = page, .listing = &listing};
-        CAIRN_TRY(cairn_store_perform(history->worker, &request, err));
-        for (size_t i = 0; i < listing.count; i++) {
+    pages.list.key = prefix.data;
+    while (!pages.ended) {
+        CAIRN_TRY(cairn_store_pages_next(&pages, history->worker, err));
+        for (size_t i = 0; i < pages.listing.count; i++) {
+            const struct cairn_store_entry *entry = &pages.listing.entries[i];
             struct cairn_key_parts parts;
-            cairn_key_read(listing.entries[i].key + prefix.size, &parts);
+            cairn_key_read(entry->key + prefix.size, &parts);
             if (parts.kind >= CAIRN_KEY_COMMITTED)
-                CAIRN_TRY(take_version(history, &parts, &listing.entries[i], err));
+                CAIRN_TRY(take_version(history, &parts, entry, err));
             else if (parts.kind != CAIRN_KEY_OTHER)
                 CAIRN_TRY(take_attempt(history, &parts, err));
         }
-        free(page);
-        page = CAIRN_TAKE(listing.next_page);
-    } while (page);
+    }
     return CAIRN_OK;
 }
 
@@ -207,7 +208,7 @@ static enum cairn_code load_attempts(struct history *history, struct cairn_error
         }
         if (code == CAIRN_UNSUPPORTED && !history->newer.code) history->newer = why;
         if (code == CAIRN_OK || code == CAIRN_UNSUPPORTED || is_lost(code)) continue;
-        return cairn_cli_pass_on(&why, code, err);
+        return cairn_pass(err, code, &why);
     }
     return CAIRN_OK;
 }
@@ -331,7 +332,7 @@ static enum cairn_code load_version(const struct history *history, struct versio
     if (code == CAIRN_NOT_FOUND) version->has_record = false; /* deleted meanwhile */
     if (code == CAIRN_CORRUPT) order_from_manifest(history, version);
     if (code == CAIRN_OK || version->newer || is_lost(code)) return CAIRN_OK;
-    return cairn_cli_pass_on(&why, code, err);
+    return cairn_pass(err, code, &why);
 }
 
 /* ---- choosing the version ---- */
@@ -394,7 +395,7 @@ static void note_lost_attempts(const struct history *history, const struct versi
     bool certain = chosen && chosen->order_known && chosen->record.attempt >= history->lost_newest;
     fprintf(stderr, "%s: %s/%s lacks the records of %s, the newest of them %llu; ",
             certain ? "note" : "warning", history->name->project, history->name->run,
-            cairn_cli_counted(history->lost_count, "attempt", "attempts").text,
+            cairn_counted(history->lost_count, "attempt").text,
             (unsigned long long)history->lost_newest);
     if (certain)
         fputs("that changes nothing here\n", stderr);
@@ -409,7 +410,7 @@ static void note_lost_attempts(const struct history *history, const struct versi
 
 static enum cairn_code fail_not_found(struct history *history, const char *asked,
                                       struct cairn_error *err) {
-    CAIRN_TRY(cairn_cli_store_check(history->worker, err));
+    CAIRN_TRY(cli_store_check(history->worker, err));
     if (!*asked)
         return cairn_fail(err, CAIRN_NOT_FOUND, "the store has no run %s/%s",
                           history->name->project, history->name->run);
@@ -452,107 +453,324 @@ static enum cairn_code by_name(struct history *history, const char *text,
     return fail_not_found(history, text, err);
 }
 
-static enum cairn_code list_sorted(struct history *history, struct cairn_error *err) {
+static enum cairn_code list_versions_by_id(struct history *history, struct cairn_error *err) {
     CAIRN_TRY(list(history, err));
     if (history->version_count)
         qsort(history->versions, history->version_count, sizeof *history->versions, by_id);
     return CAIRN_OK;
 }
 
-static enum cairn_code find(struct history *history, const char *text,
-                            struct cairn_version_place *ret, struct cairn_error *err) {
+enum cairn_code cli_history_find(struct cairn_store_worker *worker, const struct cli_ref *ref,
+                                 bool damaged_too, struct cairn_version_place *ret,
+                                 struct cairn_error *err) {
+    CAIRN_RELEASED(release)
+    struct history history = {.worker = worker, .name = &ref->name, .damaged_too = damaged_too};
     uint64_t step = 0;
     struct version *chosen = NULL;
-    CAIRN_TRY(list_sorted(history, err));
-    if (cairn_version_id_valid(cairn_view_of(text))) return by_name(history, text, ret, err);
-    bool by_step = cairn_parse_u64(cairn_view_of(text), &step, NULL) == CAIRN_OK;
-    if (!by_step && *text && strcmp(text, "latest") != 0)
+    CAIRN_TRY(list_versions_by_id(&history, err));
+    if (cairn_version_id_valid(cairn_view_of(ref->version)))
+        return by_name(&history, ref->version, ret, err);
+    bool by_step = cairn_parse_u64(cairn_view_of(ref->version), &step, NULL) == CAIRN_OK;
+    if (!by_step && *ref->version && strcmp(ref->version, "latest") != 0)
         return cairn_fail(err, CAIRN_NOT_FOUND,
                           "what \"%s\" means is in the server's catalog, and this is its store: "
                           "name a step, an id or latest",
-                          text);
-    history->by_order = true;
-    CAIRN_TRY(load_attempts(history, err));
-    replay(history);
-    CAIRN_TRY(choose(history, by_step, step, &chosen, err));
-    count_lost(history);
-    note_lost_attempts(history, chosen);
-    if (history->newer.code && !history->damaged_too) { /* it may have superseded the answer */
-        if (err) *err = history->newer;
-        return history->newer.code;
-    }
-    return chosen ? give_place(history, chosen, ret, err) : fail_not_found(history, text, err);
-}
-
-enum cairn_code cairn_cli_history_find(struct cairn_store_worker *worker,
-                                       const struct cairn_cli_ref *ref, bool damaged_too,
-                                       struct cairn_version_place *ret, struct cairn_error *err) {
-    struct history history = {.worker = worker, .name = &ref->name, .damaged_too = damaged_too};
-    enum cairn_code code = find(&history, ref->version, ret, err);
-    release(&history);
-    return code;
+                          ref->version);
+    history.by_order = true;
+    CAIRN_TRY(load_attempts(&history, err));
+    replay(&history);
+    CAIRN_TRY(choose(&history, by_step, step, &chosen, err));
+    count_lost(&history);
+    note_lost_attempts(&history, chosen);
+    if (history.newer.code && !history.damaged_too) /* it may have superseded the answer */
+        return cairn_pass(err, history.newer.code, &history.newer);
+    return chosen ? give_place(&history, chosen, ret, err)
+                  : fail_not_found(&history, ref->version, err);
 }
 
 /* ---- listing all versions ---- */
 
+/* A committed version in a run's history. */
+struct history_item {
+    struct cairn_version_place place;
+    struct cairn_record record; /* partly known if damaged */
+    uint64_t bytes;             /* sum of its shards' listed sizes */
+    bool latest, superseded, trashed;
+    bool damaged; /* committed.json is damaged */
+    bool newer;   /* committed.json is of a newer release */
+};
+
 static int newest_first(const void *a, const void *b) {
-    const struct cairn_cli_history_item *x = a, *y = b;
+    const struct history_item *x = a, *y = b;
     if (x->record.attempt != y->record.attempt)
         return x->record.attempt > y->record.attempt ? -1 : 1;
     if (x->place.step != y->place.step) return x->place.step > y->place.step ? -1 : 1;
     return x->record.n > y->record.n ? -1 : x->record.n < y->record.n;
 }
 
-static void fill(const struct history *history, const struct version *latest,
-                 struct cairn_cli_history_item *items, size_t *ret_count) {
-    for (size_t i = 0; i < history->version_count; i++) {
-        const struct version *version = &history->versions[i];
-        if (!is_committed(version)) continue;
-        items[(*ret_count)++] =
-            (struct cairn_cli_history_item){.place = {*history->name, version->step, version->id},
-                                            .record = version->record,
-                                            .bytes = version->shard_bytes,
-                                            .latest = version == latest,
-                                            .superseded = version->superseded,
-                                            .trashed = version->trashed,
-                                            .damaged = version->damaged,
-                                            .newer = version->newer};
-    }
-}
-
-static enum cairn_code list_all(struct history *history, struct cairn_cli_history_item **ret,
-                                size_t *ret_count, uint64_t *ret_attempt, struct cairn_error *err) {
+static enum cairn_code list_history(struct cairn_store_worker *worker,
+                                    const struct cairn_run_name *name, struct history_item **ret,
+                                    size_t *ret_count, uint64_t *ret_attempt,
+                                    struct cairn_error *err) {
+    CAIRN_RELEASED(release) struct history history = {.worker = worker, .name = name};
     struct version *latest = NULL;
-    history->by_order = true;
-    CAIRN_TRY(list_sorted(history, err));
-    if (!history->version_count && !history->attempt_count) return fail_not_found(history, "", err);
-    CAIRN_TRY(load_attempts(history, err));
-    replay(history);
-    CAIRN_TRY(choose(history, false, 0, &latest, err));
-    count_lost(history);
-    note_lost_attempts(history, latest);
-    if (history->newer.code) {
-        fprintf(stderr, "warning: what counts of %s/%s is not known: %s\n", history->name->project,
-                history->name->run, history->newer.message);
+    history.by_order = true;
+    CAIRN_TRY(list_versions_by_id(&history, err));
+    if (!history.version_count && !history.attempt_count) return fail_not_found(&history, "", err);
+    CAIRN_TRY(load_attempts(&history, err));
+    replay(&history);
+    CAIRN_TRY(choose(&history, false, 0, &latest, err));
+    count_lost(&history);
+    note_lost_attempts(&history, latest);
+    if (history.newer.code) {
+        fprintf(stderr, "warning: what counts of %s/%s is not known: %s\n", history.name->project,
+                history.name->run, history.newer.message);
         latest = NULL;
     }
-    struct cairn_cli_history_item *items = calloc(history->version_count + 1, sizeof *items);
+    struct history_item *items = calloc(history.version_count + 1, sizeof *items);
     if (!items) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of versions");
     *ret_count = 0;
-    fill(history, latest, items, ret_count);
+    for (size_t i = 0; i < history.version_count; i++) {
+        const struct version *version = &history.versions[i];
+        if (!is_committed(version)) continue;
+        items[(*ret_count)++] =
+            (struct history_item){.place = {*history.name, version->step, version->id},
+                                  .record = version->record,
+                                  .bytes = version->shard_bytes,
+                                  .latest = version == latest,
+                                  .superseded = version->superseded,
+                                  .trashed = version->trashed,
+                                  .damaged = version->damaged,
+                                  .newer = version->newer};
+    }
     if (*ret_count) qsort(items, *ret_count, sizeof *items, newest_first);
     *ret = items;
-    *ret_attempt =
-        history->attempt_count ? history->attempts[history->attempt_count - 1].number : 0;
+    *ret_attempt = history.attempt_count ? history.attempts[history.attempt_count - 1].number : 0;
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_cli_history_list(struct cairn_store_worker *worker,
-                                       const struct cairn_run_name *name,
-                                       struct cairn_cli_history_item **ret, size_t *ret_count,
-                                       uint64_t *ret_attempt, struct cairn_error *err) {
-    struct history history = {.worker = worker, .name = name};
-    enum cairn_code code = list_all(&history, ret, ret_count, ret_attempt, err);
-    release(&history);
+/* ---- the server's JSON ---- */
+
+#define RUNS_MAX 100000
+
+static json_t *hex_or_null(bool there, const uint8_t digest[32]) {
+    char hex[65];
+    if (!there) return json_null();
+    cairn_hex_encode(digest, 32, hex);
+    return json_string(hex);
+}
+
+static json_t *parsed(const char *text) {
+    json_t *json = text ? json_loads(text, 0, NULL) : NULL;
+    return json ? json : json_object();
+}
+
+/* why: the damage of its documents; CAIRN_OK: none. */
+static json_t *version_json(const struct history_item *item, const struct cairn_committed *version,
+                            const struct cairn_error *why) {
+    const struct cairn_manifest *manifest = &version->manifest;
+    bool damaged = why->code != CAIRN_OK, newer = why->code == CAIRN_UNSUPPORTED;
+    enum cairn_code code = newer ? CAIRN_UNSUPPORTED : CAIRN_CORRUPT;
+    json_t *json = json_object();
+    bool failed = !json;
+    uint64_t line = item->record.line ? item->record.line : item->record.attempt;
+    struct {
+        const char *name;
+        json_t *value;
+    } members[] = {
+        {"version", json_string(item->place.id.text)},
+        {"project", json_string(item->place.name.project)},
+        {"run", json_string(item->place.name.run)},
+        {"step", json_integer((json_int_t)item->place.step)},
+        {"n", json_integer(item->record.n)},
+        {"line", json_integer((json_int_t)line)},
+        {"attempt", json_integer((json_int_t)item->record.attempt)},
+        {"state", json_string(newer     ? "unsupported"
+                              : damaged ? "damaged"
+                                        : "committed")},
+        {"recorded", json_boolean(!item->damaged && !item->newer)},
+        {"superseded", json_boolean(item->superseded)},
+        {"trashed", json_boolean(item->trashed)},
+        {"latest", json_boolean(item->latest)},
+        {"aliases", json_array()}, /* in the catalog only */
+        {"world_size", json_integer(manifest->world_size)},
+        {"format", json_string(manifest->format_tag ? manifest->format_tag : "")},
+        {"labels", parsed(manifest->labels_json)},
+        {"meta", parsed(manifest->meta_json)},
+        {"metrics", json_object()}, /* this and the next two: in the catalog only */
+        {"note", json_null()},
+        {"pinned", json_false()},
+        {"bytes", json_integer((json_int_t)(damaged ? item->bytes : manifest->total_bytes))},
+        {"shards", json_integer((json_int_t)manifest->shard_count)},
+        {"shards_registered", json_integer((json_int_t)manifest->shard_count)},
+        {"ranks_sealed", json_integer(manifest->world_size)},
+        {"layout", hex_or_null(manifest->has_layout, manifest->layout_digest)},
+        {"created_at", json_null()},
+        {"staged_at", json_null()}, /* this and the next two: in the catalog only */
+        {"durable_at", json_null()},
+        {"stall_ms", json_null()},
+        {"committed_at",
+         item->record.committed_at[0] ? json_string(item->record.committed_at) : json_null()},
+        {"reason", damaged ? json_string(why->message) : json_null()},
+        {"code", damaged ? json_string(cairn_code_info(code)->slug) : json_null()},
+        {"http_status", json_null()},
+        {"request_id", json_null()},
+        {"warnings", json_array()},
+        {"manifest_sha256", hex_or_null(version->has_digest, version->manifest_sha256)},
+        {"copies", json_array()}, /* in the catalog only */
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(members); i++)
+        failed |= json_object_set_new(json, members[i].name, members[i].value) != 0;
+    if (!failed) return json;
+    json_decref(json);
+    return NULL;
+}
+
+static enum cairn_code add_version(struct cairn_store_worker *worker,
+                                   const struct history_item *item, json_t *items,
+                                   struct cairn_error *err) {
+    CAIRN_AUTO(committed) version = {.place = item->place};
+    struct cairn_document_source source = cairn_store_documents(worker, NULL);
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_committed_load(
+        &version, &source, CAIRN_DOCUMENT_BIT(RECORD) | CAIRN_DOCUMENT_BIT(MANIFEST), &why);
+    if (code && !(code == CAIRN_CORRUPT || code == CAIRN_UNSUPPORTED || code == CAIRN_NOT_FOUND))
+        return cairn_pass(err, code, &why);
+    return cli_list_add(items, version_json(item, &version, &why), err);
+}
+
+enum cairn_code cli_stored_versions(const struct cli *cli, const struct cairn_run_name *name,
+                                    uint64_t limit, json_t *items, struct cairn_error *err) {
+    CAIRN_AUTO_PTR(store) store = NULL;
+    CAIRN_AUTO_PTR(store_worker) worker = NULL;
+    CAIRN_AUTO_HEAP struct history_item *found = NULL;
+    size_t count = 0;
+    uint64_t attempt = 0;
+    CAIRN_TRY(cli_store_open(cli, &store, err));
+    CAIRN_TRY(cairn_store_worker_new(store, &worker, err));
+    CAIRN_TRY(list_history(worker, name, &found, &count, &attempt, err));
+    for (size_t i = 0; i < count && json_array_size(items) < limit; i++)
+        CAIRN_TRY(add_version(worker, &found[i], items, err));
+    return CAIRN_OK;
+}
+
+size_t cli_opaque_count(const json_t *shards) {
+    size_t count = 0;
+    CAIRN_JSON_EACH(item, shards) {
+        struct cairn_msg_shard_row row = {0};
+        if (cairn_msg_shard_row_read(item, "", &row, NULL)) continue;
+        count += row.content && !strcmp(row.content, "opaque");
+    }
+    return count;
+}
+
+void cli_stored_release(struct cli_stored *stored) {
+    json_decref(stored->version);
+    json_decref(stored->shards);
+    json_decref(stored->tensors);
+    *stored = (struct cli_stored){0};
+}
+
+enum cairn_code cli_stored_version(const struct cli *cli, const struct cli_ref *ref,
+                                   struct cli_stored *ret, struct cairn_error *err) {
+    CAIRN_RELEASED(cli_source_release) struct cli_source source = {0};
+    CAIRN_TRY(cli_source_open(cli, ref, &source, err));
+    CAIRN_AUTO_PTR(store_worker) worker = NULL;
+    struct history_item item;
+    CAIRN_TRY(cairn_store_worker_new(source.store, &worker, err));
+    /* Finds latest, superseded and trashed in the run's history. */
+    CAIRN_AUTO_HEAP struct history_item *found = NULL;
+    size_t count = 0;
+    uint64_t attempt = 0;
+    item = (struct history_item){.place = source.version.place, .record = source.version.record};
+    CAIRN_TRY(list_history(worker, &source.version.place.name, &found, &count, &attempt, err));
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(found[i].place.id.text, source.version.place.id.text)) item = found[i];
+    struct cairn_document_source from = cairn_store_documents(worker, NULL);
+    CAIRN_TRY(cairn_committed_load(&source.version, &from, CAIRN_DOCUMENT_BIT(LAYOUT), err));
+    ret->version = version_json(&item, &source.version, &(struct cairn_error){0});
+    if (!ret->version) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
+    const struct cairn_manifest *manifest = &source.version.manifest;
+    ret->shards = json_array();
+    ret->tensors = json_array();
+    for (size_t i = 0; i < manifest->shard_count; i++) {
+        const struct cairn_manifest_shard *shard = &manifest->shards[i];
+        const char *content = cairn_listing_content(
+            manifest->has_layout ? &source.version.layout : NULL, shard->rank, shard->name);
+        json_t *row = cairn_listing_shard(shard->name, shard->rank, shard->size_bytes,
+                                          &shard->crc32c, "committed", content);
+        CAIRN_TRY(cli_list_add(ret->shards, row, err));
+    }
+    for (uint32_t i = 0; i < source.version.layout.name_count; i++)
+        CAIRN_TRY(cli_list_add(ret->tensors, cairn_listing_tensor(&source.version.layout, i), err));
+    return CAIRN_OK;
+}
+
+struct names {
+    struct cairn_run_name *items;
+    size_t count, capacity;
+};
+
+/* Keys are sorted, so a run's keys are adjacent. */
+static enum cairn_code take_key(struct names *names, const char *key, struct cairn_error *err) {
+    char text[2 * CAIRN_NAME_BYTES_MAX + 2];
+    struct cairn_run_name name = {0};
+    const char *slash = strchr(key, '/'), *end = slash ? strchr(slash + 1, '/') : NULL;
+    if (!end || (size_t)(end - key) >= sizeof text) return CAIRN_OK;
+    memcpy(text, key, (size_t)(end - key));
+    text[end - key] = '\0';
+    if (cairn_run_name_parse(text, &name, NULL) != CAIRN_OK)
+        return CAIRN_OK; /* .cairn and foreign objects */
+    if (names->count && !memcmp(&names->items[names->count - 1], &name, sizeof name))
+        return CAIRN_OK;
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(names->items, names->count, names->capacity, RUNS_MAX, "runs", err));
+    names->items[names->count++] = name;
+    return CAIRN_OK;
+}
+
+static enum cairn_code add_run(struct cairn_store_worker *worker, const struct cairn_run_name *name,
+                               json_t *items, struct cairn_error *err) {
+    CAIRN_AUTO_HEAP struct history_item *found = NULL;
+    size_t count = 0;
+    uint64_t attempt = 0, bytes = 0;
+    CAIRN_TRY(list_history(worker, name, &found, &count, &attempt, err));
+    json_t *latest = NULL;
+    for (size_t i = 0; i < count; i++) {
+        bytes += found[i].bytes;
+        if (found[i].latest)
+            latest = json_pack("{s:I, s:s}", "step", (json_int_t)found[i].place.step, "version",
+                               found[i].place.id.text);
+    }
+    json_t *item =
+        json_pack("{s:s, s:s, s:I, s:I, s:I, s:o?, s:n, s:n, s:n, s:n, s:n, s:n}", "project",
+                  name->project, "run", name->run, "attempt", (json_int_t)attempt, "committed",
+                  (json_int_t)count, "bytes", (json_int_t)bytes, "latest", latest, "labels", "note",
+                  "created_at", "nodes_silent_ms", "last_commit_at", "idle_s");
+    return cli_list_add(items, item, err);
+}
+
+static enum cairn_code list_runs(struct cairn_store *store, struct names *names, uint64_t limit,
+                                 json_t *items, struct cairn_error *err) {
+    CAIRN_AUTO_PTR(store_worker) worker = NULL;
+    CAIRN_TRY(cairn_store_worker_new(store, &worker, err));
+    CAIRN_AUTO(store_pages) pages = {.list = {.op = CAIRN_STORE_LIST, .key = ""}};
+    while (!pages.ended) {
+        CAIRN_TRY(cairn_store_pages_next(&pages, worker, err));
+        for (size_t i = 0; i < pages.listing.count; i++)
+            CAIRN_TRY(take_key(names, pages.listing.entries[i].key, err));
+    }
+    if (!names->count) return cli_store_check(worker, err);
+    for (size_t i = 0; i < names->count && json_array_size(items) < limit; i++)
+        CAIRN_TRY(add_run(worker, &names->items[i], items, err));
+    return CAIRN_OK;
+}
+
+enum cairn_code cli_stored_runs(const struct cli *cli, uint64_t limit, json_t *items,
+                                struct cairn_error *err) {
+    CAIRN_AUTO_PTR(store) store = NULL;
+    struct names names = {0};
+    CAIRN_TRY(cli_store_open(cli, &store, err));
+    enum cairn_code code = list_runs(store, &names, limit, items, err);
+    free(names.items);
     return code;
 }

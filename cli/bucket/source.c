@@ -26,22 +26,22 @@
 #define TTL_S 300
 #define AGAIN_MS 5000
 
-struct cairn_cli_held {
+struct cli_held {
     struct cairn_read_lease lease;
     struct cairn_rest *rest;
     struct cairn_thread thread;
     bool noted;
 };
 
-static void note_once(struct cairn_cli_held *held, const struct cairn_error *why) {
+static void note_once(struct cli_held *held, const struct cairn_error *why) {
     if (!held->noted)
-        cairn_cli_note("note: %s is not leased, so it may be deleted while it is read: %s",
-                       held->lease.version.text, why->message);
+        cli_note("note: %s is not leased, so it may be deleted while it is read: %s",
+                 held->lease.version.text, why->message);
     held->noted = true;
 }
 
 static void renew(struct cairn_thread *thread, void *owner) {
-    struct cairn_cli_held *held = owner;
+    struct cli_held *held = owner;
     uint64_t wait_ms = held->lease.id[0] ? cairn_read_lease_every_ms(&held->lease) : AGAIN_MS;
     while (cairn_thread_wait(thread, cairn_mono_ms() + wait_ms)) {
         struct cairn_error why = {0};
@@ -51,27 +51,18 @@ static void renew(struct cairn_thread *thread, void *owner) {
     }
 }
 
-/* Unique per command, so that releasing it never ends another reader's lease. */
-static void name_it(struct cairn_cli_held *held) {
-    char host[65] = "", uuid[CAIRN_UUID_TEXT_BYTES];
-    if (gethostname(host, sizeof host - 1)) host[0] = '\0';
-    cairn_uuid_random(uuid);
-    snprintf(held->lease.job, sizeof held->lease.job, "cairn on %s, pid %d, %s", host,
-             (int)getpid(), uuid);
-}
-
-static enum cairn_code begin(struct cairn_cli_held *held, const struct cairn_cli *cli,
+static enum cairn_code begin(struct cli_held *held, const struct cli *cli,
                              struct cairn_error *err) {
     struct cairn_error why = {0};
-    CAIRN_TRY(cairn_cli_connect(cli, &held->rest, err));
+    CAIRN_TRY(cli_connect(cli, &held->rest, err));
     enum cairn_code code = cairn_read_lease_keep(&held->lease, held->rest, &why);
-    if (code == CAIRN_DELETED || code == CAIRN_ABORTED) return cairn_cli_pass_on(&why, code, err);
+    if (code == CAIRN_DELETED || code == CAIRN_ABORTED) return cairn_pass(err, code, &why);
     if (code) note_once(held, &why);
     held->thread = (struct cairn_thread){.name = "cairn-lease", .run = renew, .owner = held};
     return cairn_thread_start(&held->thread, err);
 }
 
-static void end_lease(struct cairn_cli_held *held) {
+static void end_lease(struct cli_held *held) {
     if (!held) return;
     if (held->thread.started) cairn_thread_stop(&held->thread);
     /* If releasing fails, the lease expires. */
@@ -80,14 +71,18 @@ static void end_lease(struct cairn_cli_held *held) {
     free(held);
 }
 
-static enum cairn_code begin_lease(const struct cairn_cli *cli,
-                                   const struct cairn_version_place *place,
-                                   struct cairn_cli_held **ret, struct cairn_error *err) {
-    struct cairn_cli_held *held = calloc(1, sizeof *held);
+static enum cairn_code begin_lease(const struct cli *cli, const struct cairn_version_place *place,
+                                   struct cli_held **ret, struct cairn_error *err) {
+    struct cli_held *held = calloc(1, sizeof *held);
     if (!held) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a lease");
     held->lease =
         (struct cairn_read_lease){.name = place->name, .version = place->id, .ttl_s = TTL_S};
-    name_it(held);
+    /* Unique per command, so that releasing it never ends another reader's lease. */
+    char host[65] = "", uuid[CAIRN_UUID_TEXT_BYTES];
+    if (gethostname(host, sizeof host - 1)) host[0] = '\0';
+    cairn_uuid_random(uuid);
+    snprintf(held->lease.job, sizeof held->lease.job, "cairn on %s, pid %d, %s", host,
+             (int)getpid(), uuid);
     enum cairn_code code = begin(held, cli, err);
     if (code)
         end_lease(held);
@@ -100,48 +95,44 @@ static enum cairn_code begin_lease(const struct cairn_cli *cli,
 #define SERVER_CHUNK_BYTES (4 * CAIRN_MIB)
 
 struct cairn_cli_reader {
-    const struct cairn_cli_source *source;
+    const struct cli_source *source;
     struct cairn_rest *rest;
     struct cairn_store_worker *worker;
     struct cairn_buf path;
 };
 
-static enum cairn_code find_by_server(struct cairn_cli_source *source,
-                                      const struct cairn_cli_ref *ref, struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *json = NULL;
-    struct cairn_msg_version_row version = {0};
-    struct cairn_version_place *place = &source->version.place;
-    CAIRN_TRY(cairn_cli_get(source->cli, ref, "", CAIRN_MESSAGE_version_row, &json, &version, err));
-    if (!cairn_version_id_valid(cairn_view_of(version.version)))
-        return cairn_fail(err, CAIRN_PROTOCOL, "the server's answer names no version");
-    if (!version.manifest_sha256)
-        return cairn_fail(err, CAIRN_NOT_COMMITTED, "%s of %s/%s is %s", version.version,
-                          place->name.project, place->name.run, version.state);
-    /* Later requests use the id, because "latest" may move. */
-    place->step = version.step;
-    cairn_text_copy(place->id.text, sizeof place->id.text, version.version);
-    source->version.has_digest = true;
-    return cairn_hex_decode(cairn_view_of(version.manifest_sha256), source->version.manifest_sha256,
-                            32, err);
-}
-
-static enum cairn_code find(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
-                            bool damaged_too, struct cairn_cli_source *ret,
-                            struct cairn_error *err) {
-    struct cairn_cli_ref wanted = *ref;
+static enum cairn_code find(const struct cli *cli, const struct cli_ref *ref, bool damaged_too,
+                            struct cli_source *ret, struct cairn_error *err) {
+    struct cli_ref wanted = *ref;
     if (!wanted.version[0]) cairn_text_copy(wanted.version, sizeof wanted.version, "latest");
-    *ret = (struct cairn_cli_source){.cli = cli, .version = {.place = {.name = ref->name}}};
-    if (!cli->store) return find_by_server(ret, &wanted, err);
+    *ret = (struct cli_source){.cli = cli, .version = {.place = {.name = ref->name}}};
+    if (!cli->store) {
+        CAIRN_AUTO_JSON json_t *json = NULL;
+        struct cairn_msg_version_row version = {0};
+        struct cairn_version_place *place = &ret->version.place;
+        CAIRN_TRY(cli_get(ret->cli, &wanted, "", CAIRN_MESSAGE_version_row, &json, &version, err));
+        if (!cairn_version_id_valid(cairn_view_of(version.version)))
+            return cairn_fail(err, CAIRN_PROTOCOL, "the server's answer names no version");
+        if (!version.manifest_sha256)
+            return cairn_fail(err, CAIRN_NOT_COMMITTED, "%s of %s/%s is %s", version.version,
+                              place->name.project, place->name.run, version.state);
+        /* Later requests use the id, because "latest" may move. */
+        place->step = version.step;
+        cairn_text_copy(place->id.text, sizeof place->id.text, version.version);
+        ret->version.has_digest = true;
+        return cairn_hex_decode(cairn_view_of(version.manifest_sha256),
+                                ret->version.manifest_sha256, 32, err);
+    }
     CAIRN_AUTO_PTR(store_worker) worker = NULL;
-    CAIRN_TRY(cairn_cli_store_open(cli, &ret->store, err));
+    CAIRN_TRY(cli_store_open(cli, &ret->store, err));
     CAIRN_TRY(cairn_store_worker_new(ret->store, &worker, err));
-    return cairn_cli_history_find(worker, &wanted, damaged_too, &ret->version.place, err);
+    return cli_history_find(worker, &wanted, damaged_too, &ret->version.place, err);
 }
 
 /* ---- opening: documents, and a note while a store does not answer ---- */
 
 static void note_document_retry(const char *key, const struct cairn_error *why) {
-    cairn_cli_note("note: %s: %s; it was read once more, and was right", key, why->message);
+    cli_note("note: %s: %s; it was read once more, and was right", key, why->message);
 }
 
 /* The server's documents are proven again here, because a proxy may have altered them. */
@@ -151,21 +142,21 @@ static enum cairn_code get_from_server(void *owner, enum cairn_document document
                                                             [CAIRN_DOCUMENT_CHECKSUMS] =
                                                                 "/checksums",
                                                             [CAIRN_DOCUMENT_LAYOUT] = "/layout"};
-    const struct cairn_cli_source *source = owner;
+    const struct cli_source *source = owner;
     CAIRN_AUTO_PTR(rest) rest = NULL;
     CAIRN_AUTO(buf) path = {0};
-    struct cairn_cli_ref ref = {.name = source->version.place.name};
+    struct cli_ref ref = {.name = source->version.place.name};
     (void)key, (void)again; /* every request has its own connection */
     CAIRN_ASSERT(tails[document]);
     cairn_text_copy(ref.version, sizeof ref.version, source->version.place.id.text);
-    CAIRN_TRY(cairn_cli_connect(source->cli, &rest, err));
-    CAIRN_TRY(cairn_cli_path(&ref, tails[document], &path, err));
+    CAIRN_TRY(cli_connect(source->cli, &rest, err));
+    CAIRN_TRY(cli_path(&ref, tails[document], &path, err));
     enum cairn_code code =
         cairn_rest_bytes(rest, "GET", path.data, NULL, CAIRN_VIEW(""), NULL, ret, err);
     return code == CAIRN_NOT_FOUND ? cairn_within(err, CAIRN_DELETED, "deleted meanwhile") : code;
 }
 
-static enum cairn_code load_documents(struct cairn_cli_source *source, unsigned wanted,
+static enum cairn_code load_documents(struct cli_source *source, unsigned wanted,
                                       struct cairn_error *err) {
     CAIRN_AUTO_PTR(store_worker) worker = NULL;
     struct cairn_document_source from = {
@@ -177,7 +168,7 @@ static enum cairn_code load_documents(struct cairn_cli_source *source, unsigned 
     return cairn_committed_load(&source->version, &from, wanted, err);
 }
 
-enum cairn_code cairn_cli_source_load(struct cairn_cli_source *source, struct cairn_error *err) {
+enum cairn_code cli_source_load(struct cli_source *source, struct cairn_error *err) {
     struct cairn_committed *version = &source->version;
     unsigned wanted = 0;
     if (!version->has_digest && !version->manifest_text.size) wanted |= CAIRN_DOCUMENT_BIT(RECORD);
@@ -188,8 +179,7 @@ enum cairn_code cairn_cli_source_load(struct cairn_cli_source *source, struct ca
     return cairn_store_tags_new(version->manifest.shard_count, &source->tags, err);
 }
 
-enum cairn_code cairn_cli_source_load_layout(struct cairn_cli_source *source,
-                                             struct cairn_error *err) {
+enum cairn_code cli_source_load_layout(struct cli_source *source, struct cairn_error *err) {
     return load_documents(source, CAIRN_DOCUMENT_BIT(LAYOUT), err);
 }
 
@@ -213,9 +203,8 @@ static void tell_of_wait(struct cairn_thread *thread, void *owner) {
                 notice->store, (unsigned long long)(cairn_mono_ms() - notice->started_ms) / 1000);
 }
 
-static enum cairn_code open_once(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
-                                 bool damaged_too, struct cairn_cli_source *ret,
-                                 struct cairn_error *err) {
+static enum cairn_code open_once(const struct cli *cli, const struct cli_ref *ref, bool damaged_too,
+                                 struct cli_source *ret, struct cairn_error *err) {
     struct wait_notice notice = {.store = cli->store, .started_ms = cairn_mono_ms()};
     notice.thread =
         (struct cairn_thread){.name = "cairn-notice", .run = tell_of_wait, .owner = &notice};
@@ -223,21 +212,21 @@ static enum cairn_code open_once(const struct cairn_cli *cli, const struct cairn
     enum cairn_code code = find(cli, ref, damaged_too, ret, err);
     if (code == CAIRN_OK && !cli->store)
         code = begin_lease(cli, &ret->version.place, &ret->held, err);
-    if (code == CAIRN_OK && !damaged_too) code = cairn_cli_source_load(ret, err);
+    if (code == CAIRN_OK && !damaged_too) code = cli_source_load(ret, err);
     cairn_thread_stop(&notice.thread);
     if (code == CAIRN_OK) return code;
-    cairn_cli_source_release(ret);
+    cli_source_release(ret);
     return cairn_within(err, code, "%s/%s@%s", ref->name.project, ref->name.run,
                         ref->version[0] ? ref->version : "latest");
 }
 
-enum cairn_code cairn_cli_source_find(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
-                                      struct cairn_cli_source *ret, struct cairn_error *err) {
+enum cairn_code cli_source_find(const struct cli *cli, const struct cli_ref *ref,
+                                struct cli_source *ret, struct cairn_error *err) {
     return open_once(cli, ref, true, ret, err);
 }
 
-enum cairn_code cairn_cli_source_open(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
-                                      struct cairn_cli_source *ret, struct cairn_error *err) {
+enum cairn_code cli_source_open(const struct cli *cli, const struct cli_ref *ref,
+                                struct cli_source *ret, struct cairn_error *err) {
     struct cairn_error why = {0};
     enum cairn_code code = open_once(cli, ref, false, ret, &why);
     /* Misread bytes may have chosen the wrong version (S17): a store is tried twice. */
@@ -245,45 +234,45 @@ enum cairn_code cairn_cli_source_open(const struct cairn_cli *cli, const struct 
         const struct cairn_error first = why;
         why = (struct cairn_error){0};
         code = open_once(cli, ref, false, ret, &why);
-        if (!code) cairn_cli_note("note: %s; it was read once more, and was right", first.message);
+        if (!code) cli_note("note: %s; it was read once more, and was right", first.message);
     }
-    return cairn_cli_pass_on(&why, code, err);
+    return cairn_pass(err, code, &why);
 }
 
-void cairn_cli_source_release(struct cairn_cli_source *source) {
+void cli_source_release(struct cli_source *source) {
     end_lease(source->held);
     cairn_committed_release(&source->version);
     cairn_store_tags_free(source->tags);
     cairn_store_free(source->store);
-    *source = (struct cairn_cli_source){0};
+    *source = (struct cli_source){0};
 }
 
-enum cairn_code cairn_cli_source_use(
-    const struct cairn_cli *cli,
-    enum cairn_code (*open)(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
-                            struct cairn_cli_source *ret, struct cairn_error *err),
-    enum cairn_code (*work)(struct cairn_cli_source *source, struct cairn_error *err),
-    struct cairn_error *err) {
-    struct cairn_cli_ref ref;
-    struct cairn_cli_source source;
-    CAIRN_TRY(cairn_cli_ref_parse(cli->arguments[0], &ref, err));
+enum cairn_code
+cli_source_use(const struct cli *cli,
+               enum cairn_code (*open)(const struct cli *cli, const struct cli_ref *ref,
+                                       struct cli_source *ret, struct cairn_error *err),
+               enum cairn_code (*work)(struct cli_source *source, struct cairn_error *err),
+               struct cairn_error *err) {
+    struct cli_ref ref;
+    struct cli_source source;
+    CAIRN_TRY(cli_ref_parse(cli->arguments[0], &ref, err));
     CAIRN_TRY(open(cli, &ref, &source, err));
     enum cairn_code code = work(&source, err);
-    cairn_cli_source_release(&source);
+    cli_source_release(&source);
     return code;
 }
 
 /* ---- reading ---- */
 
-enum cairn_code cairn_cli_reader_new(const struct cairn_cli_source *source,
-                                     struct cairn_cli_reader **ret, struct cairn_error *err) {
+enum cairn_code cli_reader_new(const struct cli_source *source, struct cairn_cli_reader **ret,
+                               struct cairn_error *err) {
     CAIRN_AUTO_PTR(cli_reader) reader = calloc(1, sizeof *reader);
     if (!reader) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a reader");
     reader->source = source;
     if (source->store)
         CAIRN_TRY(cairn_store_worker_new(source->store, &reader->worker, err));
     else
-        CAIRN_TRY(cairn_cli_connect(source->cli, &reader->rest, err));
+        CAIRN_TRY(cli_connect(source->cli, &reader->rest, err));
     *ret = CAIRN_TAKE(reader);
     return CAIRN_OK;
 }
@@ -296,20 +285,9 @@ void cairn_cli_reader_free(struct cairn_cli_reader *reader) {
     free(reader);
 }
 
-/* Slashes stay unescaped: proxies refuse %2F, decode it, or encode its % again. */
-static enum cairn_code shard_path(struct cairn_cli_reader *reader, const char *name,
-                                  struct cairn_error *err) {
-    struct cairn_cli_ref ref = {.name = reader->source->version.place.name};
-    cairn_text_copy(ref.version, sizeof ref.version, reader->source->version.manifest.id.text);
-    CAIRN_TRY(cairn_cli_path(&ref, "/shards/", &reader->path, err));
-    CAIRN_TRY(cairn_percent_encode(cairn_view_of(name), true, &reader->path, err));
-    return cairn_buf_append_text(&reader->path, "/data", err);
-}
-
-static enum cairn_code named(const struct cairn_cli_source *source,
+static enum cairn_code named(const struct cli_source *source,
                              const struct cairn_manifest_shard *shard, enum cairn_code code,
                              struct cairn_error *err) {
-    if (code == CAIRN_OK) return CAIRN_OK;
     return cairn_within(err, code, "run %s/%s step %llu shard %s",
                         source->version.place.name.project, source->version.place.name.run,
                         (unsigned long long)source->version.place.step, shard->name);
@@ -332,11 +310,11 @@ static void tell_again(void *owner, const struct cairn_error *why) {
     const struct piece *piece = owner;
     struct cairn_error cause = *why;
     (void)named(piece->reader->source, piece->shard, why->code, &cause);
-    cairn_cli_note("note: %s; reading it once more", cause.message);
+    cli_note("note: %s; reading it once more", cause.message);
 }
 
 static enum cairn_code read_from_store(struct piece *piece, struct cairn_error *err) {
-    const struct cairn_cli_source *source = piece->reader->source;
+    const struct cli_source *source = piece->reader->source;
     struct cairn_key key;
     cairn_key_shard(&source->version.place, cairn_view_of(piece->shard->name), &key);
     struct cairn_store_range range = {.request = {.key = key.text,
@@ -353,7 +331,12 @@ static enum cairn_code read_from_store(struct piece *piece, struct cairn_error *
 
 static enum cairn_code request_range(struct piece *piece, struct cairn_error *err) {
     struct cairn_cli_reader *reader = piece->reader;
-    CAIRN_TRY(shard_path(reader, piece->shard->name, err));
+    /* Slashes stay unescaped: proxies refuse %2F, decode it, or encode its % again. */
+    struct cli_ref ref = {.name = reader->source->version.place.name};
+    cairn_text_copy(ref.version, sizeof ref.version, reader->source->version.manifest.id.text);
+    CAIRN_TRY(cli_path(&ref, "/shards/", &reader->path, err));
+    CAIRN_TRY(cairn_percent_encode(cairn_view_of(piece->shard->name), true, &reader->path, err));
+    CAIRN_TRY(cairn_buf_append_text(&reader->path, "/data", err));
     CAIRN_TRY(cairn_rest_range(reader->rest, reader->path.data, piece->offset, piece->into,
                                piece->size, err));
     struct cairn_view bytes = {piece->into, piece->size};
@@ -368,7 +351,7 @@ static enum cairn_code request_range_twice(struct piece *piece, struct cairn_err
     if (code != CAIRN_CORRUPT || err->http_status >= 400) return code;
     struct cairn_rest *other = NULL;
     const struct cairn_error first = *err;
-    CAIRN_TRY(cairn_cli_connect(reader->source->cli, &other, err));
+    CAIRN_TRY(cli_connect(reader->source->cli, &other, err));
     cairn_rest_free(reader->rest);
     reader->rest = other;
     code = request_range(piece, err);
@@ -391,12 +374,11 @@ static enum cairn_code read_from_server(struct piece *piece, struct cairn_error 
             code = request_range_twice(&part, &why);
         }
     }
-    return cairn_cli_pass_on(&why, code, err);
+    return cairn_pass(err, code, &why);
 }
 
-enum cairn_code cairn_cli_read(struct cairn_cli_reader *reader,
-                               const struct cairn_manifest_shard *shard, uint64_t offset,
-                               void *into, size_t size, struct cairn_error *err) {
+enum cairn_code cli_read(struct cairn_cli_reader *reader, const struct cairn_manifest_shard *shard,
+                         uint64_t offset, void *into, size_t size, struct cairn_error *err) {
     CAIRN_ASSERT(offset % CAIRN_BLOCK_BYTES == 0);
     CAIRN_ASSERT(offset + size <= shard->size_bytes);
     struct piece piece = {reader, shard, offset, into, size};
@@ -430,7 +412,7 @@ static enum cairn_code stat_shard(struct cairn_cli_reader *reader,
     uint64_t offset = (shard->size_bytes - 1) / CAIRN_BLOCK_BYTES * CAIRN_BLOCK_BYTES;
     CAIRN_AUTO_HEAP void *block = malloc(CAIRN_BLOCK_BYTES);
     if (!block) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for one block");
-    return cairn_cli_read(reader, shard, offset, block, (size_t)(shard->size_bytes - offset), err);
+    return cli_read(reader, shard, offset, block, (size_t)(shard->size_bytes - offset), err);
 }
 
 /* ---- fetch ---- */
@@ -439,8 +421,8 @@ static enum cairn_code stat_shard(struct cairn_cli_reader *reader,
 #define WORKERS_DEFAULT 8
 
 struct job {
-    struct cairn_cli_fetch *fetch;
-    struct cairn_cli_workers workers;
+    struct cli_fetch *fetch;
+    struct cli_workers workers;
     struct {             /* guarded by the workers' lock */
         size_t shard;    /* index into fetch->shards */
         uint64_t offset; /* next piece */
@@ -456,7 +438,7 @@ struct task {
 };
 
 static bool next_piece(struct job *job, struct task *ret) {
-    const struct cairn_cli_fetch *fetch = job->fetch;
+    const struct cli_fetch *fetch = job->fetch;
     CAIRN_HOLD(&job->workers.lock);
     for (; !job->locked.stop && job->locked.shard < fetch->shard_count;
          job->locked.shard++, job->locked.offset = 0) {
@@ -467,11 +449,11 @@ static bool next_piece(struct job *job, struct task *ret) {
         bool first = offset == 0;
         bool over = fetch->stat_only || !shard->size_bytes ? !first : offset >= shard->size_bytes;
         if (over || job->locked.bad[position]) continue;
-        uint64_t size = cairn_min_u64(CAIRN_CLI_PIECE_BYTES, shard->size_bytes - offset);
+        uint64_t size = cairn_min_u64(CLI_PIECE_BYTES, shard->size_bytes - offset);
         *ret = (struct task){position, shard, offset, (size_t)size};
         job->locked.offset += size ? size : 1;
         if (fetch->stat_only) job->locked.offset = UINT64_MAX;
-        cairn_cli_workers_take_locked(&job->workers);
+        cli_workers_take_locked(&job->workers);
         return true;
     }
     return false;
@@ -490,7 +472,7 @@ static void note_failure(struct job *job, const struct task *piece, enum cairn_c
     if (code == CAIRN_CORRUPT && piece && !job->locked.bad[piece->position]) {
         job->locked.bad[piece->position] = true;
         job->fetch->bad_shards++;
-        cairn_cli_note("bad: %s", why->message);
+        cli_note("bad: %s", why->message);
         if (job->fetch->bad)
             job->fetch->bad(job->fetch->owner, job->fetch->shards[piece->position], why->message);
     }
@@ -499,17 +481,17 @@ static void note_failure(struct job *job, const struct task *piece, enum cairn_c
 static enum cairn_code fetch_piece(struct job *job, struct cairn_cli_reader *reader,
                                    const struct task *piece, void *memory,
                                    struct cairn_error *err) {
-    struct cairn_cli_fetch *fetch = job->fetch;
+    struct cli_fetch *fetch = job->fetch;
     bool last = piece->offset + piece->size >= piece->shard->size_bytes || fetch->stat_only;
     if (fetch->have && piece->size &&
         fetch->have(fetch->owner, fetch->shards[piece->position], piece->offset, memory,
                     piece->size)) {
-        cairn_cli_meter_add(&fetch->meter, piece->size, last);
+        cli_meter_add(&fetch->meter, piece->size, last);
         return CAIRN_OK;
     }
     uint64_t found = 0;
     if (piece->size && !fetch->stat_only)
-        CAIRN_TRY(cairn_cli_read(reader, piece->shard, piece->offset, memory, piece->size, err));
+        CAIRN_TRY(cli_read(reader, piece->shard, piece->offset, memory, piece->size, err));
     else
         CAIRN_TRY(stat_shard(reader, piece->shard, &found, err));
     if (fetch->stat_only && found != piece->shard->size_bytes)
@@ -522,8 +504,7 @@ static enum cairn_code fetch_piece(struct job *job, struct cairn_cli_reader *rea
     if (fetch->sink)
         CAIRN_TRY(fetch->sink(fetch->owner, fetch->shards[piece->position], piece->offset, memory,
                               piece->size, err));
-    cairn_cli_meter_add(&fetch->meter, fetch->stat_only ? piece->shard->size_bytes : piece->size,
-                        last);
+    cli_meter_add(&fetch->meter, fetch->stat_only ? piece->shard->size_bytes : piece->size, last);
     return CAIRN_OK;
 }
 
@@ -531,8 +512,8 @@ static void *work(void *argument) {
     struct job *job = argument;
     struct cairn_error err = {0};
     CAIRN_AUTO_PTR(cli_reader) reader = NULL;
-    enum cairn_code code = cairn_cli_reader_new(job->fetch->source, &reader, &err);
-    void *memory = cairn_pages_map(CAIRN_CLI_PIECE_BYTES);
+    enum cairn_code code = cli_reader_new(job->fetch->source, &reader, &err);
+    void *memory = cairn_pages_map(CLI_PIECE_BYTES);
     if (code == CAIRN_OK && !memory)
         code = cairn_fail(&err, CAIRN_NO_MEMORY, "no memory for one piece");
     if (code != CAIRN_OK) note_failure(job, NULL, code, &err);
@@ -540,16 +521,16 @@ static void *work(void *argument) {
     while (code == CAIRN_OK && next_piece(job, &piece)) {
         enum cairn_code result = fetch_piece(job, reader, &piece, memory, &err);
         if (result != CAIRN_OK) note_failure(job, &piece, result, &err);
-        cairn_cli_workers_done(&job->workers);
+        cli_workers_done(&job->workers);
     }
-    cairn_pages_unmap(memory, CAIRN_CLI_PIECE_BYTES);
+    cairn_pages_unmap(memory, CLI_PIECE_BYTES);
     return NULL;
 }
 
-enum cairn_code cairn_cli_fetch_choose(struct cairn_cli_fetch *fetch,
-                                       bool (*wants)(const void *owner, uint32_t index,
-                                                     const struct cairn_manifest_shard *shard),
-                                       const void *owner, struct cairn_error *err) {
+enum cairn_code cli_fetch_choose(struct cli_fetch *fetch,
+                                 bool (*wants)(const void *owner, uint32_t index,
+                                               const struct cairn_manifest_shard *shard),
+                                 const void *owner, struct cairn_error *err) {
     const struct cairn_manifest *manifest = &fetch->source->version.manifest;
     fetch->shards = calloc(manifest->shard_count + 1, sizeof *fetch->shards);
     if (!fetch->shards) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of shards");
@@ -561,12 +542,12 @@ enum cairn_code cairn_cli_fetch_choose(struct cairn_cli_fetch *fetch,
     return CAIRN_OK;
 }
 
-void cairn_cli_fetch_release(struct cairn_cli_fetch *fetch) {
+void cli_fetch_release(struct cli_fetch *fetch) {
     free(fetch->shards);
     fetch->shards = NULL;
 }
 
-enum cairn_code cairn_cli_fetch_run(struct cairn_cli_fetch *fetch, struct cairn_error *err) {
+enum cairn_code cli_fetch_run(struct cli_fetch *fetch, struct cairn_error *err) {
     const struct cairn_version_place *place = &fetch->source->version.place;
     uint64_t workers = fetch->source->cli->workers ? fetch->source->cli->workers : WORKERS_DEFAULT;
     struct job job = {.fetch = fetch};
@@ -577,14 +558,14 @@ enum cairn_code cairn_cli_fetch_run(struct cairn_cli_fetch *fetch, struct cairn_
     fetch->bad_shards = 0;
     snprintf(title, sizeof title, "%s %s/%s@%llu", fetch->verb, place->name.project,
              place->name.run, (unsigned long long)place->step);
-    cairn_cli_meter_init(&fetch->meter, fetch->source->cli, title, fetch->total_bytes,
-                         fetch->shard_count);
+    cli_meter_init(&fetch->meter, fetch->source->cli, title, fetch->total_bytes,
+                   fetch->shard_count);
     enum cairn_code code =
-        cairn_cli_workers_run(&job.workers, fetch->one_worker ? 1 : workers, work, &job, err);
+        cli_workers_run(&job.workers, fetch->one_worker ? 1 : workers, work, &job, err);
     CAIRN_ASSERT(job.workers.locked.done == job.workers.locked.taken);
     CAIRN_ASSERT(job.locked.stop || job.locked.shard == fetch->shard_count ||
                  code == CAIRN_NO_MEMORY);
     CAIRN_ASSERT(fetch->bad_shards <= fetch->shard_count);
-    cairn_cli_meter_end(&fetch->meter, code == CAIRN_OK);
+    cli_meter_end(&fetch->meter, code == CAIRN_OK);
     return code;
 }

@@ -27,12 +27,12 @@
 #include "formats/convert.h"
 
 enum verdict {
-    CAIRN_CLI_SAME,
-    CAIRN_CLI_DIFFERS,
-    CAIRN_CLI_OTHER_SHAPE,
-    CAIRN_CLI_OTHER_TYPE, /* not comparable by value */
-    CAIRN_CLI_ONLY_A,
-    CAIRN_CLI_ONLY_B
+    CLI_SAME,
+    CLI_DIFFERS,
+    CLI_OTHER_SHAPE,
+    CLI_OTHER_TYPE, /* not comparable by value */
+    CLI_ONLY_A,
+    CLI_ONLY_B
 };
 struct pair {
     const struct cairn_assembly_tensor *a, *b; /* NULL: missing on that side */
@@ -42,7 +42,7 @@ struct pair {
     double largest; /* largest difference; NaN only counts as differing */
 };
 struct comparison {
-    const struct cairn_cli *cli;
+    const struct cli *cli;
     const struct cairn_assembly *a, *b;
     const char *only; /* glob of names, or NULL */
     /* Set by _run; owned, sorted by name. */
@@ -58,8 +58,8 @@ struct comparison {
 
 struct job {
     struct comparison *compare;
-    struct cairn_cli_meter meter;
-    struct cairn_cli_workers workers;
+    struct cli_meter meter;
+    struct cli_workers workers;
     struct { /* guarded by the workers' lock */
         size_t pair;
         uint64_t element; /* next window of the pair */
@@ -104,25 +104,6 @@ static enum cairn_code sort_names(const struct cairn_assembly *assembly, const c
     return CAIRN_OK;
 }
 
-static bool same_shape(const struct cairn_assembly_tensor *a,
-                       const struct cairn_assembly_tensor *b) {
-    return a->dimension_count == b->dimension_count &&
-           memcmp(a->shape, b->shape, a->dimension_count * sizeof *a->shape) == 0;
-}
-
-static void judge(struct pair *pair) {
-    if (!pair->a || !pair->b)
-        pair->verdict = pair->a ? CAIRN_CLI_ONLY_A : CAIRN_CLI_ONLY_B;
-    else if (!same_shape(pair->a, pair->b))
-        pair->verdict = CAIRN_CLI_OTHER_SHAPE;
-    else if (pair->a->dtype != pair->b->dtype &&
-             !(cairn_convertible(pair->a->dtype, CAIRN_DTYPE_F32) &&
-               cairn_convertible(pair->b->dtype, CAIRN_DTYPE_F32)))
-        pair->verdict = CAIRN_CLI_OTHER_TYPE;
-    else
-        pair->elements = pair->a->size_bytes / width_of(pair->a->dtype);
-}
-
 static enum cairn_code merge_names(struct comparison *compare, struct cairn_error *err) {
     CAIRN_AUTO_HEAP const struct cairn_assembly_tensor **a = NULL, **b = NULL;
     size_t a_count = 0, b_count = 0;
@@ -135,45 +116,43 @@ static enum cairn_code merge_names(struct comparison *compare, struct cairn_erro
         int order = i == a_count ? 1 : j == b_count ? -1 : strcmp(a[i]->name, b[j]->name);
         if (order <= 0) pair->a = a[i++];
         if (order >= 0) pair->b = b[j++];
-        judge(pair);
+        if (!pair->a || !pair->b)
+            pair->verdict = pair->a ? CLI_ONLY_A : CLI_ONLY_B;
+        else if (pair->a->dimension_count != pair->b->dimension_count ||
+                 memcmp(pair->a->shape, pair->b->shape,
+                        pair->a->dimension_count * sizeof *pair->a->shape) != 0)
+            pair->verdict = CLI_OTHER_SHAPE;
+        else if (pair->a->dtype != pair->b->dtype &&
+                 !(cairn_convertible(pair->a->dtype, CAIRN_DTYPE_F32) &&
+                   cairn_convertible(pair->b->dtype, CAIRN_DTYPE_F32)))
+            pair->verdict = CLI_OTHER_TYPE;
+        else
+            pair->elements = pair->a->size_bytes / width_of(pair->a->dtype);
     }
     return CAIRN_OK;
 }
 
 /* False: no integer type. */
 static bool integer_at(unsigned dtype, const void *bytes, uint64_t i, double *ret) {
+#define CASE(id, type)                                                                             \
+    case CAIRN_DTYPE_##id:                                                                         \
+        *ret = (double)((const type *)bytes)[i];                                                   \
+        return true;
     switch (dtype) {
-    case CAIRN_DTYPE_BOOL:
-    case CAIRN_DTYPE_U8:
-        *ret = ((const uint8_t *)bytes)[i];
-        return true;
-    case CAIRN_DTYPE_I8:
-        *ret = ((const int8_t *)bytes)[i];
-        return true;
-    case CAIRN_DTYPE_U16:
-        *ret = ((const uint16_t *)bytes)[i];
-        return true;
-    case CAIRN_DTYPE_I16:
-        *ret = ((const int16_t *)bytes)[i];
-        return true;
-    case CAIRN_DTYPE_U32:
-        *ret = ((const uint32_t *)bytes)[i];
-        return true;
-    case CAIRN_DTYPE_I32:
-        *ret = ((const int32_t *)bytes)[i];
-        return true;
-    case CAIRN_DTYPE_U64:
-        *ret = (double)((const uint64_t *)bytes)[i];
-        return true;
-    case CAIRN_DTYPE_I64:
-        *ret = (double)((const int64_t *)bytes)[i];
-        return true;
-    case CAIRN_DTYPE_F64:
-        *ret = ((const double *)bytes)[i];
-        return true;
+        CASE(BOOL, uint8_t)
+        CASE(U8, uint8_t)
+        CASE(I8, int8_t)
+        CASE(U16, uint16_t)
+        CASE(I16, int16_t)
+        CASE(U32, uint32_t)
+        CASE(I32, int32_t)
+        CASE(U64, uint64_t)
+        CASE(I64, int64_t)
+        CASE(F64, double)
     default:
         return false;
     }
+#undef CASE
 }
 
 static void note_distance(struct pair *sum, double x, double y) {
@@ -239,7 +218,7 @@ static bool next_window(struct job *job, struct pair **ret, uint64_t *ret_elemen
         *ret_element = job->locked.element;
         job->locked.element += WINDOW_ELEMENTS;
         if (*ret_element < (*ret)->elements) {
-            cairn_cli_workers_take_locked(&job->workers);
+            cli_workers_take_locked(&job->workers);
             return true;
         }
         job->locked.pair++;
@@ -253,7 +232,7 @@ static void note_sum(struct job *job, struct pair *pair, const struct pair *sum)
     pair->differing += sum->differing;
     pair->measured |= sum->measured;
     if (sum->largest > pair->largest) pair->largest = sum->largest;
-    if (pair->differing) pair->verdict = CAIRN_CLI_DIFFERS;
+    if (pair->differing) pair->verdict = CLI_DIFFERS;
 }
 
 static void *work(void *argument) {
@@ -273,11 +252,11 @@ static void *work(void *argument) {
         code = compare_window(job, pair, element, &hand, &sum, &err);
         if (code != CAIRN_OK) break;
         note_sum(job, pair, &sum);
-        cairn_cli_workers_done(&job->workers);
-        cairn_cli_meter_add(&job->meter, hand.size * width_of(pair->a->dtype),
-                            element + hand.size == pair->elements);
+        cli_workers_done(&job->workers);
+        cli_meter_add(&job->meter, hand.size * width_of(pair->a->dtype),
+                      element + hand.size == pair->elements);
     }
-    if (code != CAIRN_OK) cairn_cli_workers_failed(&job->workers, code, &err);
+    if (code != CAIRN_OK) cli_workers_failed(&job->workers, code, &err);
     cairn_pages_unmap(hand.a, WINDOW_BYTES);
     cairn_pages_unmap(hand.b, WINDOW_BYTES);
     cairn_pages_unmap(hand.x, WINDOW_ELEMENTS * sizeof(float));
@@ -285,33 +264,21 @@ static void *work(void *argument) {
     return NULL;
 }
 
-static enum cairn_code compare_all(struct job *job, struct cairn_error *err) {
-    struct comparison *compare = job->compare;
+static enum cairn_code compare_tensors(struct comparison *compare, struct cairn_error *err) {
+    struct job job = {.compare = compare};
     uint64_t bytes = 0, items = 0;
+    CAIRN_TRY(merge_names(compare, err));
     for (size_t i = 0; i < compare->count; i++) {
         if (compare->pairs[i].elements) bytes += compare->pairs[i].a->size_bytes;
         items += compare->pairs[i].elements != 0;
     }
-    cairn_cli_meter_init(&job->meter, compare->cli, "diff", bytes, items);
-    enum cairn_code code =
-        cairn_cli_workers_run(&job->workers, compare->cli->workers, work, job, err);
-    CAIRN_ASSERT(code || job->locked.pair == compare->count);
+    cli_meter_init(&job.meter, compare->cli, "diff", bytes, items);
+    enum cairn_code code = cli_workers_run(&job.workers, compare->cli->workers, work, &job, err);
+    CAIRN_ASSERT(code || job.locked.pair == compare->count);
     if (code == CAIRN_OK) code = cairn_assembly_settle(compare->a, err);
     if (code == CAIRN_OK) code = cairn_assembly_settle(compare->b, err);
-    cairn_cli_meter_end(&job->meter, code == CAIRN_OK);
+    cli_meter_end(&job.meter, code == CAIRN_OK);
     return code;
-}
-
-static enum cairn_code compare_tensors(struct comparison *compare, struct cairn_error *err) {
-    struct job job = {.compare = compare};
-    CAIRN_TRY(merge_names(compare, err));
-    return compare_all(&job, err);
-}
-
-static void release_pairs(struct comparison *job) {
-    free(job->pairs);
-    job->pairs = NULL;
-    job->count = 0;
 }
 
 /* ---- by metadata: merges two lists by name, compares fields ---- */
@@ -320,36 +287,34 @@ static void release_pairs(struct comparison *job) {
 #define FIELDS_MAX 4
 
 struct side {
-    struct cairn_cli_stored stored;
+    struct cli_stored stored;
     struct cairn_msg_version_row version; /* points into stored.version */
 };
 
 /* Compared fields. */
 static const struct list {
-    const char *one, *many;
-    const char *fields[FIELDS_MAX];
-} shard_list = {"shard", "shards", {"bytes", "crc32c", "rank", "content"}},
-  tensor_list = {"tensor", "tensors", {"dtype", "shape", "kind", "alias_of"}};
+    const char *one, *fields[FIELDS_MAX];
+} shard_list = {"shard", {"bytes", "crc32c", "rank", "content"}},
+  tensor_list = {"tensor", {"dtype", "shape", "kind", "alias_of"}};
 
-static enum cairn_code load_list(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
-                                 const char *tail, json_t **ret, struct cairn_error *err) {
+static enum cairn_code load_list(const struct cli *cli, const struct cli_ref *ref, const char *tail,
+                                 json_t **ret, struct cairn_error *err) {
     bool more = false;
     *ret = json_array();
-    CAIRN_TRY(cairn_cli_list(cli, ref, tail, LIST_MAX, *ret, &more, err));
+    CAIRN_TRY(cli_list(cli, ref, tail, LIST_MAX, *ret, &more, err));
     if (!more) return CAIRN_OK;
     return cairn_fail(err, CAIRN_TOO_LARGE, "%s has more than %d %s", ref->version, LIST_MAX,
                       tail + 1);
 }
 
-static enum cairn_code load_side(const struct cairn_cli *cli, const struct cairn_cli_ref *named,
+static enum cairn_code load_side(const struct cli *cli, const struct cli_ref *named,
                                  struct side *ret, struct cairn_error *err) {
-    struct cairn_cli_ref ref = *named;
+    struct cli_ref ref = *named;
     if (cli->store)
-        CAIRN_TRY(cairn_cli_stored_version(cli, &ref, &ret->stored, err));
+        CAIRN_TRY(cli_stored_version(cli, &ref, &ret->stored, err));
     else
-        CAIRN_TRY(cairn_cli_call(cli, &ref, (struct cairn_cli_call){0}, &ret->stored.version, err));
-    CAIRN_TRY(
-        cairn_cli_reply_read(CAIRN_MESSAGE_version_row, ret->stored.version, &ret->version, err));
+        CAIRN_TRY(cli_call(cli, &ref, (struct cli_call){0}, &ret->stored.version, err));
+    CAIRN_TRY(cli_reply_read(CAIRN_MESSAGE_version_row, ret->stored.version, &ret->version, err));
     if (strcmp(ret->version.state, "committed") != 0)
         return cairn_fail(err, CAIRN_NOT_COMMITTED, "%s is %s: its list of shards is not whole",
                           ret->version.version, ret->version.state);
@@ -400,18 +365,17 @@ static void add_row(const struct list *list, const json_t *a, const json_t *b, j
 /* {"same": 3, "differ": [...]}; NULL is an empty list. */
 static json_t *compare_lists(const struct list *list, const json_t *a, const json_t *b) {
     CAIRN_AUTO_JSON json_t *of_a = json_object(), *of_b = json_object();
-    json_t *rows = json_array(), *item = NULL;
+    json_t *rows = json_array();
     size_t both = 0, only = 0;
-    for (size_t index = 0; (item = json_array_get(b, index)); index++)
-        json_object_set(of_b, name_of(item), item);
-    for (size_t index = 0; (item = json_array_get(a, index)); index++) {
+    CAIRN_JSON_EACH(item, b) json_object_set(of_b, name_of(item), item);
+    CAIRN_JSON_EACH(item, a) {
         const json_t *other = json_object_get(of_b, name_of(item));
         json_object_set(of_a, name_of(item), item);
         add_row(list, item, other, rows);
         if (other) both++;
     }
     only = json_array_size(rows);
-    for (size_t index = 0; (item = json_array_get(b, index)); index++)
+    CAIRN_JSON_EACH(item, b)
         if (!json_object_get(of_a, name_of(item))) add_row(list, NULL, item, rows);
     /* Rows before those of B only: a row with both sides differs. */
     size_t differ = 0;
@@ -437,19 +401,19 @@ static void print_row(const struct list *list, const json_t *row) {
     snprintf(line, sizeof line, "%s %s: ", list->one, name_of(row));
     if (json_is_null(a) || json_is_null(b)) {
         const json_t *size = json_object_get(json_is_null(a) ? b : a, "bytes");
-        char text[24] = "";
-        if (size) cairn_cli_size((uint64_t)json_integer_value(size), text);
-        cairn_cli_add(line, sizeof line, "", "%s%s%s%s", verdict, size ? " (" : "", text,
-                      size ? ")" : "");
+        cli_add(line, sizeof line, "", "%s", verdict);
+        if (size)
+            cli_add(line, sizeof line, " ", "(%s)",
+                    cli_size((uint64_t)json_integer_value(size)).text);
     }
     for (size_t index = 0; (field = json_array_get(json_object_get(row, "fields"), index));
          index++) {
         const char *name = json_string_value(field);
         value_text(json_object_get(a, name), x, sizeof x);
         value_text(json_object_get(b, name), y, sizeof y);
-        cairn_cli_add(line, sizeof line, index ? ", " : "", "%s %s and %s", name, x, y);
+        cli_add(line, sizeof line, index ? ", " : "", "%s %s and %s", name, x, y);
     }
-    cairn_cli_clean(line);
+    cli_clean(line);
     puts(line);
 }
 
@@ -460,20 +424,11 @@ static void print_list(const struct list *list, const json_t *told) {
 
 static void print_sum(const struct list *list, const json_t *told, const char *before) {
     uint64_t same = (uint64_t)json_integer_value(json_object_get(told, "same"));
-    printf("%s%s the same, %zu not", before, cairn_cli_counted(same, list->one, list->many).text,
+    printf("%s%s the same, %zu not", before, cairn_counted(same, list->one).text,
            json_array_size(json_object_get(told, "differ")));
 }
 
-static void print_side(const char *which, const struct side *side) {
-    char size[24];
-    cairn_cli_size(side->version.bytes, size);
-    printf("%s  %s/%s@%llu %s: %s in %s of %s\n", which, side->version.project, side->version.run,
-           (unsigned long long)side->version.step, side->version.version, size,
-           cairn_cli_counted(side->version.shards, "shard", "shards").text,
-           cairn_cli_counted(side->version.world_size, "rank", "ranks").text);
-}
-
-static enum cairn_code report_lists(const struct cairn_cli *cli, const struct side sides[2],
+static enum cairn_code report_lists(const struct cli *cli, const struct side sides[2],
                                     struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *shards =
         compare_lists(&shard_list, sides[0].stored.shards, sides[1].stored.shards);
@@ -485,19 +440,23 @@ static enum cairn_code report_lists(const struct cairn_cli *cli, const struct si
         json_pack("{s:s, s:s, s:b, s:O, s:O}", "a", sides[0].version.version, "b",
                   sides[1].version.version, "equal", equal, "shards", shards, "tensors", tensors);
     if (!answer) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a comparison");
-    if (cli->output != CAIRN_CLI_TABLE) return cairn_cli_print_reply(cli, answer, err);
-    print_side("A", &sides[0]);
-    print_side("B", &sides[1]);
+    if (cli->output != CLI_TABLE) return cli_print_reply(cli, answer, err);
+    for (size_t i = 0; i < 2; i++) {
+        printf("%s  ", i ? "B" : "A");
+        cli_tell("{project}/{run}@{step} {version}: {bytes:size} in {shards#shard} of "
+                 "{world_size#rank}",
+                 sides[i].stored.version);
+    }
     print_list(&shard_list, shards);
     print_list(&tensor_list, tensors);
     print_sum(&shard_list, shards, "");
     print_sum(&tensor_list, tensors, "; ");
     puts("");
-    return cairn_cli_flush(err);
+    return cli_flush(err);
 }
 
 /* Compares the first two arguments, prints by --output. */
-static enum cairn_code diff_lists(const struct cairn_cli *cli, const struct cairn_cli_ref refs[2],
+static enum cairn_code diff_lists(const struct cli *cli, const struct cli_ref refs[2],
                                   struct cairn_error *err) {
     struct side sides[2] = {{.version = {0}}};
     enum cairn_code code = CAIRN_OK;
@@ -506,46 +465,44 @@ static enum cairn_code diff_lists(const struct cairn_cli *cli, const struct cair
         if (code != CAIRN_OK) code = cairn_within(err, code, "%s", cli->arguments[i]);
     }
     if (code == CAIRN_OK) code = report_lists(cli, sides, err);
-    cairn_cli_stored_release(&sides[0].stored);
-    cairn_cli_stored_release(&sides[1].stored);
+    cli_stored_release(&sides[0].stored);
+    cli_stored_release(&sides[1].stored);
     return code;
 }
 
-static const struct cairn_cli_flag diff_flags[] = {
-    {"tensors", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(tensors), 0, NULL,
+static const struct cli_flag diff_flags[] = {
+    {"tensors", 0, CLI_SWITCH, CLI_AT(tensors), 0, NULL,
      "Read both and compare their tensors element by element."},
-    {"only", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(only), 0, "PATTERN",
+    {"only", 0, CLI_TEXT, CLI_AT(only), 0, "PATTERN",
      "Only tensors whose names are like this, e.g. 'model.layers.*'."},
-    {"tp-rule", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(tp_rules), 0, "RULES",
+    {"tp-rule", 0, CLI_TEXT, CLI_AT(tp_rules), 0, "RULES",
      "How DeepSpeed's tensor parallel ranks cut parameters, on each side that is a folder of it: "
      "GLOB=RULE,...; RULE is the dimension, 0:ROWS, halves or replicated."},
-    {"strict", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(strict), 0, NULL,
-     "Refuse files that hold a value of a class that is not known, instead of leaving it out."},
-    {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
+    CLI_FLAG_STRICT,
+    {"store", 0, CLI_TEXT, CLI_AT(store), 0, "URL",
      "Read stored versions from the store itself, without a server."},
-    {"workers", 'j', CAIRN_CLI_COUNT, CAIRN_CLI_AT(workers), 0, "N",
+    {"workers", 'j', CLI_COUNT, CLI_AT(workers), 0, "N",
      "Threads that read and compare; default 4."},
 };
 
 static const char *const verdicts[] = {
-    [CAIRN_CLI_SAME] = "same",         [CAIRN_CLI_DIFFERS] = "differs",
-    [CAIRN_CLI_OTHER_SHAPE] = "shape", [CAIRN_CLI_OTHER_TYPE] = "dtype",
-    [CAIRN_CLI_ONLY_A] = "only in A",  [CAIRN_CLI_ONLY_B] = "only in B",
+    [CLI_SAME] = "same",        [CLI_DIFFERS] = "differs",  [CLI_OTHER_SHAPE] = "shape",
+    [CLI_OTHER_TYPE] = "dtype", [CLI_ONLY_A] = "only in A", [CLI_ONLY_B] = "only in B",
 };
 
 static void type_text(const struct cairn_assembly_tensor *tensor, char *ret, size_t capacity) {
     snprintf(ret, capacity, "%s", cairn_dtype_text(tensor->dtype));
     for (unsigned d = 0; d < tensor->dimension_count; d++)
-        cairn_cli_add(ret, capacity, d ? "x" : " ", "%llu", (unsigned long long)tensor->shape[d]);
+        cli_add(ret, capacity, d ? "x" : " ", "%llu", (unsigned long long)tensor->shape[d]);
 }
 
 static void print_pair(const struct pair *pair) {
     char name[CAIRN_TENSOR_NAME_BYTES_MAX + 1], a[192] = "", b[192] = "";
     snprintf(name, sizeof name, "%s", (pair->a ? pair->a : pair->b)->name);
-    cairn_cli_clean(name);
+    cli_clean(name);
     if (pair->a) type_text(pair->a, a, sizeof a);
     if (pair->b) type_text(pair->b, b, sizeof b);
-    if (pair->verdict != CAIRN_CLI_DIFFERS) {
+    if (pair->verdict != CLI_DIFFERS) {
         printf("%s: %s: %s%s%s\n", name, verdicts[pair->verdict], a, *a && *b ? " and " : "", b);
         return;
     }
@@ -570,7 +527,7 @@ static json_t *pair_json(const struct pair *pair) {
         }
         json_object_set_new(row, s ? "b" : "a", side ? side : json_null());
     }
-    bool differs = pair->verdict == CAIRN_CLI_DIFFERS;
+    bool differs = pair->verdict == CLI_DIFFERS;
     json_object_set_new(row, "elements", json_integer((json_int_t)pair->elements));
     json_object_set_new(row, "differing", json_integer((json_int_t)pair->differing));
     json_object_set_new(row, "largest",
@@ -578,77 +535,75 @@ static json_t *pair_json(const struct pair *pair) {
     return row;
 }
 
-static enum cairn_code report_tensors(const struct cairn_cli *cli, const struct comparison *job,
+static enum cairn_code report_tensors(const struct cli *cli, const struct comparison *job,
                                       struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *rows = json_array();
     size_t same = 0;
     for (size_t i = 0; i < job->count; i++) {
-        if (job->pairs[i].verdict == CAIRN_CLI_SAME)
+        if (job->pairs[i].verdict == CLI_SAME)
             same++;
-        else if (cli->output == CAIRN_CLI_TABLE)
+        else if (cli->output == CLI_TABLE)
             print_pair(&job->pairs[i]);
         else
             json_array_append_new(rows, pair_json(&job->pairs[i]));
     }
-    if (cli->output == CAIRN_CLI_TABLE) {
-        printf("%s the same, %zu not\n", cairn_cli_counted(same, "tensor is", "tensors are").text,
-               job->count - same);
-        return cairn_cli_flush(err);
+    if (cli->output == CLI_TABLE) {
+        printf("%s %s the same, %zu not\n", cairn_counted(same, "tensor").text,
+               same == 1 ? "is" : "are", job->count - same);
+        return cli_flush(err);
     }
     CAIRN_AUTO_JSON json_t *answer =
         json_pack("{s:s, s:s, s:b, s:I, s:O}", "a", cli->arguments[0], "b", cli->arguments[1],
                   "equal", same == job->count, "same", (json_int_t)same, "differ", rows);
     if (!answer) return cairn_fail(err, CAIRN_INVALID, "a path is not UTF-8");
-    return cairn_cli_print_reply(cli, answer, err);
+    return cli_print_reply(cli, answer, err);
 }
 
 /* --tp-rule needs at least one DeepSpeed side; the other may be its conversion. */
-static enum cairn_code check_rules(const struct cairn_cli *cli, const struct cairn_cli_weights *a,
-                                   const struct cairn_cli_weights *b, struct cairn_error *err) {
-    if (!cli->tp_rules || cairn_cli_weights_takes_rules(a) || cairn_cli_weights_takes_rules(b))
+static enum cairn_code check_rules(const struct cli *cli, const struct cli_weights *a,
+                                   const struct cli_weights *b, struct cairn_error *err) {
+    if (!cli->tp_rules || a->format == CAIRN_FORMAT_ZERO || b->format == CAIRN_FORMAT_ZERO)
         return CAIRN_OK;
     return cairn_fail(err, CAIRN_INVALID,
-                      "--tp-rule is for DeepSpeed's files, and these are %s and %s", a->format,
-                      b->format);
+                      "--tp-rule is for DeepSpeed's files, and these are %s and %s",
+                      cairn_format_tag(a->format), cairn_format_tag(b->format));
 }
 
-static enum cairn_code diff_tensors(struct cairn_cli *cli, struct cairn_error *err) {
-    struct cairn_cli_weights a, b;
+static enum cairn_code diff_tensors(struct cli *cli, struct cairn_error *err) {
+    struct cli_weights a, b;
     cli->tp_rules_of_any = true;
-    CAIRN_TRY(cairn_cli_interrupt_says("\ncairn diff: interrupted\n", err));
-    CAIRN_TRY(cairn_cli_weights_open(cli, cli->arguments[0], true, &a, err));
-    enum cairn_code code = cairn_cli_weights_open(cli, cli->arguments[1], true, &b, err);
+    CAIRN_TRY(cli_interrupt_says("\ncairn diff: interrupted\n", err));
+    CAIRN_TRY(cli_weights_open(cli, cli->arguments[0], true, &a, err));
+    enum cairn_code code = cli_weights_open(cli, cli->arguments[1], true, &b, err);
     if (code == CAIRN_OK) {
         struct comparison job = {.cli = cli, .a = &a.assembly, .b = &b.assembly, .only = cli->only};
         code = check_rules(cli, &a, &b, err);
         if (code == CAIRN_OK) code = compare_tensors(&job, err);
         if (code == CAIRN_OK) code = report_tensors(cli, &job, err);
-        release_pairs(&job);
-        cairn_cli_weights_release(&b);
+        free(job.pairs);
+        cli_weights_release(&b);
     }
-    cairn_cli_weights_release(&a);
+    cli_weights_release(&a);
     return code;
 }
 
 /* Metadata of two stored versions needs no bytes; anything else is read. */
-static enum cairn_code run_diff(struct cairn_cli *cli, struct cairn_error *err) {
-    struct cairn_cli_ref sides[2];
-    bool stored = cairn_cli_weights_is_stored(cli, cli->arguments[0], &sides[0]) &&
-                  cairn_cli_weights_is_stored(cli, cli->arguments[1], &sides[1]);
+static enum cairn_code run_diff(struct cli *cli, struct cairn_error *err) {
+    struct cli_ref sides[2];
+    bool stored = cli_weights_is_stored(cli, cli->arguments[0], &sides[0]) &&
+                  cli_weights_is_stored(cli, cli->arguments[1], &sides[1]);
     bool values = cli->tensors || cli->only || cli->tp_rules || cli->workers;
     if (values || !stored) return diff_tensors(cli, err);
     return diff_lists(cli, sides, err);
 }
 
-const struct cairn_cli_verb cairn_cli_verb_diff = {
-    .name = "diff",
+const struct cli_verb cli_verb_diff = {
+    CLI_VERB(diff),
     .synopsis = "cairn diff [flags] A B",
     .purpose = "Which shards and tensors of two checkpoints differ, and by how much.",
     .examples = "  cairn diff llm/7b@1000 llm/7b@1200     (shapes, checksums; reads no bytes)\n"
                 "  cairn diff --tensors llm/7b@1000 llm/7b@1200\n"
                 "  cairn diff --tensors model.pt model.safetensors --only 'encoder.*'\n",
-    CAIRN_CLI_FLAGS(diff_flags),
-    CAIRN_CLI_ARGUMENTS(2, 2),
+    CLI_TAKES(diff_flags, 2, 2),
     .takes_paths = true,
-    .run = run_diff,
 };

@@ -77,12 +77,6 @@ static enum cairn_code lock_once(struct claim *claim) {
     return CAIRN_OK;
 }
 
-static void init_claim(struct claim *claim) {
-    *claim = (struct claim){.folder_fd = -1, .fd = -1};
-    cairn_uuid_random(claim->writer);
-    atomic_store(&claim->next_ms, cairn_mono_ms() + CLAIM_BEAT_MS);
-}
-
 /* token: the log's UUID. False: another export here holds it. True if no lock can be made. */
 static bool take_claim(struct claim *claim, const char *token) {
     const char *folder = getenv("TMPDIR");
@@ -94,20 +88,6 @@ static bool take_claim(struct claim *claim, const char *token) {
         code = lock_once(claim);
     if (code == CAIRN_OK) name_machine(claim->folder_fd, claim->here, sizeof claim->here);
     return code != CAIRN_CONFLICT;
-}
-
-static void release_claim(struct claim *claim) {
-    if (claim->fd >= 0) {
-        (void)unlinkat(claim->folder_fd, claim->name, 0);
-        close(claim->fd);
-    }
-    if (claim->folder_fd >= 0) close(claim->folder_fd);
-    claim->folder_fd = claim->fd = -1;
-}
-
-/* A log written on this machine: its writer has ended, because this export holds the claim. */
-static bool claim_is_here(const struct claim *claim, const char *where) {
-    return claim->here[0] && where && !strcmp(claim->here, where);
 }
 
 /* True for one caller per renewal interval. */
@@ -127,29 +107,29 @@ struct upload {
     struct cairn_store_part *parts; /* owned, by window; number 0: missing */
 };
 struct bucket {
-    struct cairn_cli_export_sink sink;
+    struct cli_export_sink sink;
     struct cairn_store *store;
     struct cairn_store_worker *worker; /* main thread's */
     char token[CAIRN_UUID_TEXT_BYTES]; /* carried by all its objects */
     struct claim claim;
-    struct cairn_cli_export_identity identity;
+    struct cli_export_identity identity;
     atomic_uint_fast64_t beats; /* renewals of the log */
     char *place;                /* owned: the URL without options */
     struct upload *uploads;     /* by shard */
     bool logged;                /* the log is this export's */
 };
 
-static struct bucket *bucket_of(struct cairn_cli_export_sink *sink) {
+static struct bucket *bucket_of(struct cli_export_sink *sink) {
     return (struct bucket *)(void *)sink;
 }
 
-static size_t window_count(const struct cairn_cli_export_shard *shard) {
-    return (size_t)cairn_div_up(shard->bytes, CAIRN_CLI_EXPORT_WINDOW_BYTES);
+static size_t window_count(const struct cli_export_shard *shard) {
+    return (size_t)cairn_div_up(shard->bytes, CLI_EXPORT_WINDOW_BYTES);
 }
 
 static enum cairn_code already(const struct bucket *bucket, const char *name,
                                struct cairn_error *err) {
-    return cairn_cli_export_already(bucket->sink.place, name, err);
+    return cli_export_already(bucket->sink.place, name, err);
 }
 
 /* ---- the log ---- */
@@ -157,7 +137,7 @@ static enum cairn_code already(const struct bucket *bucket, const char *name,
 /* noted: with the upload ids. */
 static enum cairn_code save_log(struct bucket *bucket, struct cairn_store_worker *worker,
                                 bool create, bool noted, struct cairn_error *err) {
-    const struct cairn_cli_export_identity *identity = &bucket->identity;
+    const struct cli_export_identity *identity = &bucket->identity;
     char source[2 * CAIRN_SHA256_BYTES + 1], plan[2 * CAIRN_SHA256_BYTES + 1];
     CAIRN_AUTO(buf) text = {.limit = LOG_BYTES_MAX};
     CAIRN_AUTO_JSON json_t *uploads = json_array();
@@ -170,18 +150,18 @@ static enum cairn_code save_log(struct bucket *bucket, struct cairn_store_worker
         "{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:O}", "form", FORM, "source", source, "plan", plan,
         "token", bucket->token, "writer", bucket->claim.writer, "where", bucket->claim.here,
         "beats", (json_int_t)atomic_load(&bucket->beats), "uploads", uploads);
-    if (!log) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for " CAIRN_CLI_EXPORT_LOG);
+    if (!log) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for " CLI_EXPORT_LOG);
     CAIRN_TRY(cairn_json_dump_pretty(log, &text, err));
-    return cairn_store_put_small(worker, CAIRN_CLI_EXPORT_LOG,
-                                 (struct cairn_view){text.data, text.size}, create, err);
+    return cairn_store_put_small(worker, CLI_EXPORT_LOG, (struct cairn_view){text.data, text.size},
+                                 create, err);
 }
 
 static enum cairn_code load_log(struct cairn_store_worker *worker, struct cairn_buf *ret,
                                 struct cairn_error *err) {
     struct cairn_error why = {0};
     ret->size = 0;
-    enum cairn_code code = cairn_store_get_small(worker, CAIRN_CLI_EXPORT_LOG, ret, &why);
-    return cairn_cli_pass_on(&why, code, err);
+    enum cairn_code code = cairn_store_get_small(worker, CLI_EXPORT_LOG, ret, &why);
+    return cairn_pass(err, code, &why);
 }
 
 static enum cairn_code conflict(const struct bucket *bucket, const char *where,
@@ -217,7 +197,7 @@ static enum cairn_code read_digest(const json_t *log, const char *name,
 
 static enum cairn_code read_log(struct bucket *bucket, const struct cairn_buf *text,
                                 struct cairn_error *err) {
-    struct cairn_cli_export_identity found;
+    struct cli_export_identity found;
     CAIRN_AUTO_JSON json_t *log = json_loadb(text->data, text->size, 0, NULL);
     const char *form = json_string_value(json_object_get(log, "form"));
     const char *token = json_string_value(json_object_get(log, "token"));
@@ -229,11 +209,11 @@ static enum cairn_code read_log(struct bucket *bucket, const struct cairn_buf *t
                 read_digest(log, "plan", found.plan, NULL) == CAIRN_OK;
     if (!read)
         return cairn_fail(err, CAIRN_CONFLICT,
-                          "%s/" CAIRN_CLI_EXPORT_LOG " is not the log of an export: name another "
+                          "%s/" CLI_EXPORT_LOG " is not the log of an export: name another "
                           "folder, or remove it",
                           bucket->sink.place);
-    CAIRN_TRY(cairn_cli_export_identity_check(&found, &bucket->identity, bucket->sink.place,
-                                              "abort the uploads that lie there", err));
+    CAIRN_TRY(cli_export_identity_check(&found, &bucket->identity, bucket->sink.place,
+                                        "abort the uploads that lie there", err));
     for (size_t i = 0; i < count && i < noted; i++) {
         const char *id = json_string_value(json_array_get(uploads, i));
         if (id && !(bucket->uploads[i].id = strdup(id)))
@@ -249,9 +229,9 @@ static enum cairn_code await_silence(struct bucket *bucket, const struct cairn_b
                                      struct cairn_error *err) {
     CAIRN_AUTO(buf) now = {.limit = LOG_BYTES_MAX};
     uint64_t until_ms = cairn_mono_ms() + CLAIM_SILENT_MS;
-    cairn_cli_note("%s: an export of another machine was here; for %d s it is looked at whether it "
-                   "still runs",
-                   bucket->sink.place, CLAIM_SILENT_MS / 1000);
+    cli_note("%s: an export of another machine was here; for %d s it is looked at whether it "
+             "still runs",
+             bucket->sink.place, CLAIM_SILENT_MS / 1000);
     while (cairn_mono_ms() < until_ms) {
         (void)poll(NULL, 0, LOOK_MS);
         CAIRN_TRY(load_log(bucket->worker, &now, err));
@@ -261,26 +241,25 @@ static enum cairn_code await_silence(struct bucket *bucket, const struct cairn_b
     return CAIRN_OK;
 }
 
-static enum cairn_code take_over(struct bucket *bucket, const struct cairn_buf *text,
-                                 struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *log = json_loadb(text->data, text->size, 0, NULL);
-    const char *where = json_string_value(json_object_get(log, "where"));
-    CAIRN_TRY(read_log(bucket, text, err));
-    bucket->logged = false;
-    if (!take_claim(&bucket->claim, bucket->token)) return conflict(bucket, "", err);
-    if (!claim_is_here(&bucket->claim, where)) CAIRN_TRY(await_silence(bucket, text, err));
-    CAIRN_TRY(save_log(bucket, bucket->worker, false, true, err));
-    bucket->logged = true;
-    return check_own(bucket, bucket->worker, err);
-}
-
 /* Reads the log or creates it; a simultaneous creator is refused. */
 static enum cairn_code begin_log(struct bucket *bucket, struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {.limit = LOG_BYTES_MAX};
     struct cairn_error why = {0};
     enum cairn_code code = load_log(bucket->worker, &text, &why);
-    if (code == CAIRN_OK) return take_over(bucket, &text, err);
-    if (code != CAIRN_NOT_FOUND) return cairn_cli_pass_on(&why, code, err);
+    if (code == CAIRN_OK) {
+        CAIRN_AUTO_JSON json_t *log = json_loadb(text.data, text.size, 0, NULL);
+        const char *where = json_string_value(json_object_get(log, "where"));
+        CAIRN_TRY(read_log(bucket, &text, err));
+        bucket->logged = false;
+        if (!take_claim(&bucket->claim, bucket->token)) return conflict(bucket, "", err);
+        /* A writer of this machine has ended, since this export holds the machine's claim. */
+        if (!bucket->claim.here[0] || !where || strcmp(bucket->claim.here, where) != 0)
+            CAIRN_TRY(await_silence(bucket, &text, err));
+        CAIRN_TRY(save_log(bucket, bucket->worker, false, true, err));
+        bucket->logged = true;
+        return check_own(bucket, bucket->worker, err);
+    }
+    if (code != CAIRN_NOT_FOUND) return cairn_pass(err, code, &why);
     cairn_uuid_random(bucket->token);
     (void)take_claim(&bucket->claim, bucket->token); /* a new token: nobody else has it */
     code = save_log(bucket, bucket->worker, true, false, err);
@@ -300,11 +279,11 @@ static enum cairn_code look(struct bucket *bucket, const char *name, uint64_t by
     *ret_ours =
         *ret_there && !strcmp(head.object_token, bucket->token) && head.object_bytes == bytes;
     if (code == CAIRN_OK || code == CAIRN_NOT_FOUND) return CAIRN_OK;
-    return cairn_cli_pass_on(&why, code, err);
+    return cairn_pass(err, code, &why);
 }
 
 static enum cairn_code begin_upload(struct bucket *bucket, size_t i, struct cairn_error *err) {
-    struct cairn_cli_export_shard *shard = &bucket->sink.plan->shards[i];
+    struct cli_export_shard *shard = &bucket->sink.plan->shards[i];
     struct cairn_store_request create = {.op = CAIRN_STORE_UPLOAD_CREATE,
                                          .key = shard->name,
                                          .token = bucket->token,
@@ -319,32 +298,32 @@ static enum cairn_code begin_upload(struct bucket *bucket, size_t i, struct cair
 /* Lists parts that an earlier export sent. *ret_gone: the upload no longer exists. */
 static enum cairn_code find_parts(struct bucket *bucket, size_t i, bool *ret_gone,
                                   struct cairn_error *err) {
-    const struct cairn_cli_export_shard *shard = &bucket->sink.plan->shards[i];
+    const struct cli_export_shard *shard = &bucket->sink.plan->shards[i];
     size_t count = window_count(shard);
     CAIRN_AUTO_HEAP struct cairn_store_part *found = calloc(count, sizeof *found);
     if (!found) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for parts");
     struct cairn_store_request parts = {.op = CAIRN_STORE_UPLOAD_PARTS,
                                         .key = shard->name,
                                         .upload_id_in = bucket->uploads[i].id,
-                                        .length = CAIRN_CLI_EXPORT_WINDOW_BYTES,
+                                        .length = CLI_EXPORT_WINDOW_BYTES,
                                         .parts = found,
                                         .part_count = count};
     struct cairn_error why = {0};
     enum cairn_code code = cairn_store_perform(bucket->worker, &parts, &why);
     *ret_gone = code == CAIRN_NOT_FOUND;
-    if (code != CAIRN_OK && !*ret_gone) return cairn_cli_pass_on(&why, code, err);
+    if (code != CAIRN_OK && !*ret_gone) return cairn_pass(err, code, &why);
     for (size_t p = 0; code == CAIRN_OK && p < parts.part_count; p++) {
         uint32_t number = found[p].number;
         if (number < 1 || number > count) continue;
-        uint64_t begin = (uint64_t)(number - 1) * CAIRN_CLI_EXPORT_WINDOW_BYTES;
-        uint64_t size = cairn_min_u64(CAIRN_CLI_EXPORT_WINDOW_BYTES, shard->bytes - begin);
+        uint64_t begin = (uint64_t)(number - 1) * CLI_EXPORT_WINDOW_BYTES;
+        uint64_t size = cairn_min_u64(CLI_EXPORT_WINDOW_BYTES, shard->bytes - begin);
         if (found[p].size_bytes == size) bucket->uploads[i].parts[number - 1] = found[p];
     }
     return CAIRN_OK;
 }
 
 static enum cairn_code open_shard(struct bucket *bucket, size_t i, struct cairn_error *err) {
-    struct cairn_cli_export_shard *shard = &bucket->sink.plan->shards[i];
+    struct cli_export_shard *shard = &bucket->sink.plan->shards[i];
     struct upload *upload = &bucket->uploads[i];
     bool there, ours, gone = true;
     if (window_count(shard) > PARTS_MAX)
@@ -380,8 +359,8 @@ static enum cairn_code abort_nameless(struct bucket *bucket, const char *name,
 }
 
 static enum cairn_code open_all(struct bucket *bucket, struct cairn_error *err) {
-    struct cairn_cli_export_plan *plan = bucket->sink.plan;
-    const char *index = cairn_cli_export_naming(plan->export)->index;
+    struct cli_export_plan *plan = bucket->sink.plan;
+    const char *index = cli_export_naming(plan->export)->index;
     bool there, ours, all = true, lists = cairn_store_profile(bucket->store)->lists_uploads;
     CAIRN_TRY(begin_log(bucket, err));
     for (size_t i = 0; i < plan->count; i++) {
@@ -396,8 +375,7 @@ static enum cairn_code open_all(struct bucket *bucket, struct cairn_error *err) 
     return save_log(bucket, bucket->worker, false, true, err);
 }
 
-static enum cairn_code new_hand(struct cairn_cli_export_sink *sink, void **ret,
-                                struct cairn_error *err) {
+static enum cairn_code new_hand(struct cli_export_sink *sink, void **ret, struct cairn_error *err) {
     struct cairn_store_worker *worker = NULL;
     CAIRN_TRY(cairn_store_worker_new(bucket_of(sink)->store, &worker, err));
     *ret = worker;
@@ -408,33 +386,33 @@ static void free_hand(void *hand) {
     cairn_store_worker_free(hand);
 }
 
-static struct cairn_store_part *part_of(struct cairn_cli_export_sink *sink,
-                                        const struct cairn_cli_export_span *span) {
+static struct cairn_store_part *part_of(struct cli_export_sink *sink,
+                                        const struct cli_export_span *span) {
     size_t shard = (size_t)(span->shard - sink->plan->shards);
-    return &bucket_of(sink)->uploads[shard].parts[span->begin / CAIRN_CLI_EXPORT_WINDOW_BYTES];
+    return &bucket_of(sink)->uploads[shard].parts[span->begin / CLI_EXPORT_WINDOW_BYTES];
 }
 
-static bool there(struct cairn_cli_export_sink *sink, void *hand,
-                  const struct cairn_cli_export_span *span, void *memory) {
+static bool there(struct cli_export_sink *sink, void *hand, const struct cli_export_span *span,
+                  void *memory) {
     (void)hand;
     (void)memory;
     return span->shard->in_place || part_of(sink, span)->number;
 }
 
-static enum cairn_code write_span(struct cairn_cli_export_sink *sink, void *hand,
-                                  const struct cairn_cli_export_span *span, const void *memory,
+static enum cairn_code write_span(struct cli_export_sink *sink, void *hand,
+                                  const struct cli_export_span *span, const void *memory,
                                   struct cairn_error *err) {
     struct cairn_store_part *part = part_of(sink, span);
     size_t shard = (size_t)(span->shard - sink->plan->shards);
-    struct cairn_store_request send = {
-        .op = CAIRN_STORE_UPLOAD_PART,
-        .key = span->shard->name,
-        .upload_id_in = bucket_of(sink)->uploads[shard].id,
-        .part_number = (uint32_t)(span->begin / CAIRN_CLI_EXPORT_WINDOW_BYTES) + 1,
-        .offset = span->begin,
-        .body = {memory, span->size},
-        .has_crc32c = true,
-        .crc32c = cairn_crc32c(0, memory, span->size)};
+    struct cairn_store_request send = {.op = CAIRN_STORE_UPLOAD_PART,
+                                       .key = span->shard->name,
+                                       .upload_id_in = bucket_of(sink)->uploads[shard].id,
+                                       .part_number =
+                                           (uint32_t)(span->begin / CLI_EXPORT_WINDOW_BYTES) + 1,
+                                       .offset = span->begin,
+                                       .body = {memory, span->size},
+                                       .has_crc32c = true,
+                                       .crc32c = cairn_crc32c(0, memory, span->size)};
     CAIRN_TRY(cairn_store_perform(hand, &send, err));
     CAIRN_TRY(renew(bucket_of(sink), hand, err));
     *part = (struct cairn_store_part){.number = send.part_number,
@@ -457,7 +435,7 @@ static bool whole_crc32c(const struct upload *upload, size_t count, uint32_t *re
 
 /* If the reply is lost or ambiguous, a HEAD decides. */
 static enum cairn_code complete(struct bucket *bucket, size_t i, struct cairn_error *err) {
-    struct cairn_cli_export_shard *shard = &bucket->sink.plan->shards[i];
+    struct cli_export_shard *shard = &bucket->sink.plan->shards[i];
     struct upload *upload = &bucket->uploads[i];
     bool there = false, ours = false;
     if (!cairn_store_profile(bucket->store)->create_only_complete) {
@@ -478,35 +456,35 @@ static enum cairn_code complete(struct bucket *bucket, size_t i, struct cairn_er
     if (code != CAIRN_OK) {
         CAIRN_TRY(look(bucket, shard->name, shard->bytes, &there, &ours, err));
         if (there && !ours) return already(bucket, shard->name, err);
-        if (!there) return cairn_cli_pass_on(&why, code, err);
+        if (!there) return cairn_pass(err, code, &why);
     }
     shard->published = true;
     return CAIRN_OK;
 }
 
-static enum cairn_code publish(struct cairn_cli_export_sink *sink, struct cairn_error *err) {
+static enum cairn_code publish(struct cli_export_sink *sink, struct cairn_error *err) {
     struct bucket *bucket = bucket_of(sink);
     CAIRN_AUTO(buf) text = {.limit = CAIRN_GIB};
-    const char *index = cairn_cli_export_naming(sink->plan->export)->index;
+    const char *index = cli_export_naming(sink->plan->export)->index;
     CAIRN_TRY(check_own(bucket, bucket->worker, err));
     for (size_t i = 0; i < sink->plan->count; i++) {
         CAIRN_TRY(renew(bucket, bucket->worker, err));
         if (!sink->plan->shards[i].in_place) CAIRN_TRY(complete(bucket, i, err));
     }
-    if (cairn_cli_export_has_index(sink->plan)) {
-        CAIRN_TRY(cairn_cli_export_plan_index(sink->plan, &text, err));
+    if (cli_export_has_index(sink->plan)) {
+        CAIRN_TRY(cli_export_plan_index(sink->plan, &text, err));
         enum cairn_code code = cairn_store_put_same(bucket->worker, index,
                                                     (struct cairn_view){text.data, text.size}, err);
         if (code != CAIRN_OK) return code == CAIRN_CONFLICT ? already(bucket, index, err) : code;
     }
-    return cairn_store_delete(bucket->worker, CAIRN_CLI_EXPORT_LOG, err);
+    return cairn_store_delete(bucket->worker, CLI_EXPORT_LOG, err);
 }
 
 /* ---- cleanup ---- */
 
 /* Failures here are only noted: the error that led here is returned. */
 static void take_back_shard(struct bucket *bucket, size_t i) {
-    struct cairn_cli_export_shard *shard = &bucket->sink.plan->shards[i];
+    struct cli_export_shard *shard = &bucket->sink.plan->shards[i];
     struct cairn_store_request abort = {
         .op = CAIRN_STORE_UPLOAD_ABORT, .key = shard->name, .upload_id_in = bucket->uploads[i].id};
     struct cairn_error why = {0};
@@ -516,7 +494,7 @@ static void take_back_shard(struct bucket *bucket, size_t i) {
     else if (bucket->uploads[i].id && !shard->in_place)
         code = cairn_store_perform(bucket->worker, &abort, &why);
     if (code != CAIRN_OK)
-        cairn_cli_note("%s/%s is left there: %s", bucket->sink.place, shard->name, why.message);
+        cli_note("%s/%s is left there: %s", bucket->sink.place, shard->name, why.message);
 }
 
 /* After a takeover nothing belongs to this export. */
@@ -524,12 +502,11 @@ static void take_back(struct bucket *bucket) {
     struct cairn_error why = {0};
     if (check_own(bucket, bucket->worker, &why) == CAIRN_CONFLICT) return;
     for (size_t i = 0; i < bucket->sink.plan->count; i++) take_back_shard(bucket, i);
-    if (cairn_store_delete(bucket->worker, CAIRN_CLI_EXPORT_LOG, &why) != CAIRN_OK)
-        cairn_cli_note("%s/" CAIRN_CLI_EXPORT_LOG " is left there: %s", bucket->sink.place,
-                       why.message);
+    if (cairn_store_delete(bucket->worker, CLI_EXPORT_LOG, &why) != CAIRN_OK)
+        cli_note("%s/" CLI_EXPORT_LOG " is left there: %s", bucket->sink.place, why.message);
 }
 
-static void close_bucket(struct cairn_cli_export_sink *sink, bool published, bool keep) {
+static void close_bucket(struct cli_export_sink *sink, bool published, bool keep) {
     struct bucket *bucket = bucket_of(sink);
     if (bucket->logged && !published && !keep) take_back(bucket);
     for (size_t i = 0; bucket->uploads && i < sink->plan->count; i++) {
@@ -538,37 +515,43 @@ static void close_bucket(struct cairn_cli_export_sink *sink, bool published, boo
     }
     free(bucket->uploads);
     free(bucket->place);
-    release_claim(&bucket->claim);
+    if (bucket->claim.fd >= 0) {
+        (void)unlinkat(bucket->claim.folder_fd, bucket->claim.name, 0);
+        close(bucket->claim.fd);
+    }
+    if (bucket->claim.folder_fd >= 0) close(bucket->claim.folder_fd);
+    bucket->claim.folder_fd = bucket->claim.fd = -1;
     if (bucket->worker) cairn_store_worker_free(bucket->worker);
     if (bucket->store) cairn_store_free(bucket->store);
     free(bucket);
 }
 
-static const struct cairn_cli_export_sink_vtable vtable = {.hand = new_hand,
-                                                           .hand_free = free_hand,
-                                                           .there = there,
-                                                           .write = write_span,
-                                                           .publish = publish,
-                                                           .close = close_bucket};
+static const struct cli_export_sink_vtable vtable = {.hand = new_hand,
+                                                     .hand_free = free_hand,
+                                                     .there = there,
+                                                     .write = write_span,
+                                                     .publish = publish,
+                                                     .close = close_bucket};
 
-enum cairn_code cairn_cli_export_bucket_open(struct cairn_cli_export_plan *plan,
-                                             const struct cairn_cli_export_identity *identity,
-                                             struct cairn_cli_export_sink **ret,
-                                             struct cairn_error *err) {
-    const struct cairn_cli_export *export = plan->export;
+enum cairn_code cli_export_bucket_open(struct cli_export_plan *plan,
+                                       const struct cli_export_identity *identity,
+                                       struct cli_export_sink **ret, struct cairn_error *err) {
+    const struct cli_export *export = plan->export;
     struct bucket *bucket = calloc(1, sizeof *bucket);
     if (!bucket) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a bucket");
-    init_claim(&bucket->claim);
+    bucket->claim = (struct claim){.folder_fd = -1, .fd = -1};
+    cairn_uuid_random(bucket->claim.writer);
+    atomic_store(&bucket->claim.next_ms, cairn_mono_ms() + CLAIM_BEAT_MS);
     bucket->identity = *identity;
     bucket->place = strndup(export->folder, cairn_s3_url_place_size(export->folder));
     bucket->sink =
-        (struct cairn_cli_export_sink){.vtable = &vtable, .plan = plan, .place = bucket->place};
+        (struct cli_export_sink){.vtable = &vtable, .plan = plan, .place = bucket->place};
     *ret = &bucket->sink;
     bucket->uploads = calloc(plan->count, sizeof *bucket->uploads);
     if (!bucket->uploads || !bucket->place)
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for uploads");
     enum cairn_code code =
-        cairn_cli_store_open_url(export->cli, export->folder, true, &bucket->store, err);
+        cli_store_open_url(export->cli, export->folder, true, &bucket->store, err);
     if (code == CAIRN_OK) code = cairn_store_worker_new(bucket->store, &bucket->worker, err);
     if (code == CAIRN_OK) code = open_all(bucket, err);
     bool names_it = !bucket->worker || code == CAIRN_OK || code == CAIRN_CONFLICT;

@@ -23,12 +23,12 @@
 #include "common/crc.h"
 #include "common/file.h"
 
-#define NAME CAIRN_CLI_EXPORT_LOG
+#define NAME CLI_EXPORT_LOG
 #define LOCK_TRIES_MAX 100 /* each lost to an export that began and ended meanwhile */
 
 struct head {
     char form[16];
-    struct cairn_cli_export_identity identity;
+    struct cli_export_identity identity;
     uint64_t window_count;
 };
 static const char form[16] = "cairn-export 1\n";
@@ -73,10 +73,10 @@ static enum cairn_code write_all(int fd, const void *from, size_t size, off_t of
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_cli_export_identity_check(const struct cairn_cli_export_identity *found,
-                                                const struct cairn_cli_export_identity *wanted,
-                                                const char *place, const char *way_out,
-                                                struct cairn_error *err) {
+enum cairn_code cli_export_identity_check(const struct cli_export_identity *found,
+                                          const struct cli_export_identity *wanted,
+                                          const char *place, const char *way_out,
+                                          struct cairn_error *err) {
     const char *what = NULL;
     if (memcmp(found->source, wanted->source, sizeof found->source) != 0)
         what = "from another source";
@@ -96,8 +96,8 @@ static enum cairn_code load(struct export_log *log, const struct head *wanted, c
     if (!read_all(log->fd, &found, sizeof found, 0, &size)) return cairn_fail_errno(err, NAME);
     if (size == sizeof found && memcmp(found.form, form, sizeof form) == 0) {
         log->resumed = true;
-        CAIRN_TRY(cairn_cli_export_identity_check(&found.identity, &wanted->identity, folder,
-                                                  "the files that end in .part", err));
+        CAIRN_TRY(cli_export_identity_check(&found.identity, &wanted->identity, folder,
+                                            "the files that end in .part", err));
         if (found.window_count != wanted->window_count)
             return cairn_fail(err, CAIRN_CORRUPT, "%s/" NAME ": its windows are not the plan's",
                               folder);
@@ -136,7 +136,7 @@ static enum cairn_code open_locked(int folder_fd, const char *folder, struct exp
         code = open_once(folder_fd, folder, log, &why);
     if (code == CAIRN_CONFLICT || code == CAIRN_NOT_FOUND)
         return cairn_fail(err, CAIRN_CONFLICT, "another cairn export writes to %s", folder);
-    return cairn_cli_pass_on(&why, code, err);
+    return cairn_pass(err, code, &why);
 }
 
 /* remove: nothing can be resumed. */
@@ -149,9 +149,8 @@ static void close_log(struct export_log *log, int folder_fd, bool remove) {
 }
 
 static enum cairn_code open_log(int folder_fd, const char *folder,
-                                const struct cairn_cli_export_identity *identity,
-                                uint64_t window_count, struct export_log *ret,
-                                struct cairn_error *err) {
+                                const struct cli_export_identity *identity, uint64_t window_count,
+                                struct export_log *ret, struct cairn_error *err) {
     struct head wanted = {.identity = *identity, .window_count = window_count};
     memcpy(wanted.form, form, sizeof form);
     struct export_log log = {.fd = -1};
@@ -171,27 +170,15 @@ static bool is_noted(const struct export_log *log, uint64_t window) {
     return log->resumed && log->windows[window].inverse == ~log->windows[window].crc32c;
 }
 
-static bool has_window(const struct export_log *log, uint64_t window, const void *data,
-                       size_t size) {
-    return is_noted(log, window) && cairn_crc32c(0, data, size) == log->windows[window].crc32c;
-}
-
-static enum cairn_code note_window(const struct export_log *log, uint64_t window, const void *data,
-                                   size_t size, struct cairn_error *err) {
-    uint32_t crc = cairn_crc32c(0, data, size);
-    const struct window_note noted = {crc, ~crc};
-    return write_all(log->fd, &noted, sizeof noted, place_of(window), err);
-}
-
 #define PART "%s.part"
 
 struct folder {
-    struct cairn_cli_export_sink sink;
+    struct cli_export_sink sink;
     int fd;
     struct export_log log;
 };
 
-static struct folder *folder_of(struct cairn_cli_export_sink *sink) {
+static struct folder *folder_of(struct cli_export_sink *sink) {
     return (struct folder *)(void *)sink;
 }
 
@@ -201,16 +188,16 @@ static bool is_there(const struct folder *folder, const char *name) {
 
 static enum cairn_code already(const struct folder *folder, const char *name,
                                struct cairn_error *err) {
-    return cairn_cli_export_already(folder->sink.place, name, err);
+    return cli_export_already(folder->sink.place, name, err);
 }
 
 /* Existing names are a conflict, unless a killed export was just naming its complete files. */
 static enum cairn_code check_names(struct folder *folder, struct cairn_error *err) {
-    struct cairn_cli_export_plan *plan = folder->sink.plan;
-    const char *index = cairn_cli_export_naming(plan->export)->index;
+    struct cli_export_plan *plan = folder->sink.plan;
+    const char *index = cli_export_naming(plan->export)->index;
     bool all = true;
     for (size_t i = 0; i < plan->count; i++) {
-        struct cairn_cli_export_shard *shard = &plan->shards[i];
+        struct cli_export_shard *shard = &plan->shards[i];
         shard->in_place = is_there(folder, shard->name);
         all &= shard->in_place;
         if (shard->in_place && !folder->log.resumed && !plan->export->same)
@@ -218,29 +205,24 @@ static enum cairn_code check_names(struct folder *folder, struct cairn_error *er
     }
     bool has_index = is_there(folder, index);
     /* A complete export without a log: every byte is compared, nothing is written. */
-    folder->sink.compares =
-        !folder->log.resumed && all && has_index == cairn_cli_export_has_index(plan);
+    folder->sink.compares = !folder->log.resumed && all && has_index == cli_export_has_index(plan);
     for (size_t i = 0; !folder->log.resumed && !folder->sink.compares && i < plan->count; i++)
         if (plan->shards[i].in_place) return already(folder, plan->shards[i].name, err);
     bool in_the_way = has_index && !(all && (folder->log.resumed || folder->sink.compares));
     return in_the_way ? already(folder, index, err) : CAIRN_OK;
 }
 
-static enum cairn_code open_in_place(const struct folder *folder,
-                                     struct cairn_cli_export_shard *shard,
-                                     struct cairn_error *err) {
-    uint64_t bytes;
-    CAIRN_TRY(cairn_file_open_read(folder->fd, shard->name, &shard->file, err));
-    CAIRN_TRY(cairn_file_size(&shard->file, &bytes, err));
-    return bytes == shard->bytes ? CAIRN_OK : already(folder, shard->name, err);
-}
-
-static enum cairn_code open_shard(const struct folder *folder, struct cairn_cli_export_shard *shard,
+static enum cairn_code open_shard(const struct folder *folder, struct cli_export_shard *shard,
                                   struct cairn_error *err) {
     struct cairn_error why = {0};
     char part[96];
     snprintf(part, sizeof part, PART, shard->name);
-    if (shard->in_place) return open_in_place(folder, shard, err);
+    if (shard->in_place) {
+        uint64_t bytes;
+        CAIRN_TRY(cairn_file_open_read(folder->fd, shard->name, &shard->file, err));
+        CAIRN_TRY(cairn_file_size(&shard->file, &bytes, err));
+        return bytes == shard->bytes ? CAIRN_OK : already(folder, shard->name, err);
+    }
     if (!folder->log.resumed) unlinkat(folder->fd, part, 0); /* left by an export without a log */
     enum cairn_code code = cairn_file_open_write(folder->fd, part, &shard->file, &why);
     struct stat status;
@@ -252,13 +234,12 @@ static enum cairn_code open_shard(const struct folder *folder, struct cairn_cli_
                           folder->sink.place, part);
     if (code == CAIRN_OK && ftruncate(shard->file.fd, (off_t)shard->bytes) != 0)
         code = cairn_fail_errno(&why, "%s", part);
-    return cairn_cli_pass_on(&why, code, err);
+    return cairn_pass(err, code, &why);
 }
 
-static enum cairn_code open_files(struct folder *folder,
-                                  const struct cairn_cli_export_identity *identity,
+static enum cairn_code open_files(struct folder *folder, const struct cli_export_identity *identity,
                                   struct cairn_error *err) {
-    struct cairn_cli_export_plan *plan = folder->sink.plan;
+    struct cli_export_plan *plan = folder->sink.plan;
     const char *place = folder->sink.place;
     if (mkdir(place, 0777) != 0 && errno != EEXIST) return cairn_fail_errno(err, "%s", place);
     folder->fd = open(place, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -272,34 +253,34 @@ static enum cairn_code open_files(struct folder *folder,
 }
 
 /* An earlier export wrote the window, and it is unchanged. */
-static bool there(struct cairn_cli_export_sink *sink, void *hand,
-                  const struct cairn_cli_export_span *span, void *memory) {
+static bool there(struct cli_export_sink *sink, void *hand, const struct cli_export_span *span,
+                  void *memory) {
     struct folder *folder = folder_of(sink);
-    uint64_t number = cairn_cli_export_window_of(span);
+    uint64_t number = cli_export_window_of(span);
     (void)hand;
     return is_noted(&folder->log, number) &&
            cairn_file_read_at(&span->shard->file, memory, span->size, span->begin, NULL) ==
                CAIRN_OK &&
-           has_window(&folder->log, number, memory, span->size);
+           cairn_crc32c(0, memory, span->size) == folder->log.windows[number].crc32c;
 }
 
-static enum cairn_code compare_span(const struct folder *folder,
-                                    const struct cairn_cli_export_span *span, const void *memory,
-                                    struct cairn_error *err) {
-    CAIRN_AUTO_HEAP char *found = malloc(span->size);
-    if (!found) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a window");
-    CAIRN_TRY(cairn_file_read_at(&span->shard->file, found, span->size, span->begin, err));
-    return memcmp(found, memory, span->size) ? already(folder, span->shard->name, err) : CAIRN_OK;
-}
-
-static enum cairn_code write_span(struct cairn_cli_export_sink *sink, void *hand,
-                                  const struct cairn_cli_export_span *span, const void *memory,
+static enum cairn_code write_span(struct cli_export_sink *sink, void *hand,
+                                  const struct cli_export_span *span, const void *memory,
                                   struct cairn_error *err) {
     struct folder *folder = folder_of(sink);
     (void)hand;
-    if (span->shard->in_place) return compare_span(folder, span, memory, err);
+    if (span->shard->in_place) {
+        CAIRN_AUTO_HEAP char *found = malloc(span->size);
+        if (!found) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a window");
+        CAIRN_TRY(cairn_file_read_at(&span->shard->file, found, span->size, span->begin, err));
+        return memcmp(found, memory, span->size) ? already(folder, span->shard->name, err)
+                                                 : CAIRN_OK;
+    }
     CAIRN_TRY(cairn_file_write_at(&span->shard->file, memory, span->size, span->begin, err));
-    return note_window(&folder->log, cairn_cli_export_window_of(span), memory, span->size, err);
+    uint32_t crc = cairn_crc32c(0, memory, span->size);
+    const struct window_note noted = {crc, ~crc};
+    return write_all(folder->log.fd, &noted, sizeof noted, place_of(cli_export_window_of(span)),
+                     err);
 }
 
 /* The existing index may be the resumed export's or foreign. */
@@ -318,12 +299,12 @@ static enum cairn_code compare_index(const struct folder *folder, const char *na
 
 static enum cairn_code write_index(const struct folder *folder, struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {.limit = CAIRN_GIB};
-    const char *name = cairn_cli_export_naming(folder->sink.plan->export)->index;
+    const char *name = cli_export_naming(folder->sink.plan->export)->index;
     struct cairn_file file = {.fd = -1, .direct_fd = -1};
     char part[96];
     snprintf(part, sizeof part, PART, name);
     unlinkat(folder->fd, part, 0); /* left by a killed export */
-    CAIRN_TRY(cairn_cli_export_plan_index(folder->sink.plan, &text, err));
+    CAIRN_TRY(cli_export_plan_index(folder->sink.plan, &text, err));
     if (is_there(folder, name)) return compare_index(folder, name, &text, err);
     CAIRN_TRY(cairn_file_create(folder->fd, part, text.size, &file, err));
     enum cairn_code code = cairn_file_write_at(&file, text.data, text.size, 0, err);
@@ -334,9 +315,9 @@ static enum cairn_code write_index(const struct folder *folder, struct cairn_err
     return code;
 }
 
-static enum cairn_code publish(struct cairn_cli_export_sink *sink, struct cairn_error *err) {
+static enum cairn_code publish(struct cli_export_sink *sink, struct cairn_error *err) {
     struct folder *folder = folder_of(sink);
-    struct cairn_cli_export_plan *plan = sink->plan;
+    struct cli_export_plan *plan = sink->plan;
     for (size_t i = 0; i < plan->count; i++)
         if (!plan->shards[i].in_place) CAIRN_TRY(cairn_file_sync(&plan->shards[i].file, err));
     for (size_t i = 0; i < plan->count; i++) {
@@ -349,14 +330,14 @@ static enum cairn_code publish(struct cairn_cli_export_sink *sink, struct cairn_
         CAIRN_TRY(cairn_file_publish(folder->fd, part, plan->shards[i].name, err));
         plan->shards[i].published = true;
     }
-    return cairn_cli_export_has_index(plan) ? write_index(folder, err) : CAIRN_OK;
+    return cli_export_has_index(plan) ? write_index(folder, err) : CAIRN_OK;
 }
 
-static void close_folder(struct cairn_cli_export_sink *sink, bool published, bool keep) {
+static void close_folder(struct cli_export_sink *sink, bool published, bool keep) {
     struct folder *folder = folder_of(sink);
     bool failed = !published && !keep;
     for (size_t i = 0; failed && i < sink->plan->count; i++) {
-        struct cairn_cli_export_shard *shard = &sink->plan->shards[i];
+        struct cli_export_shard *shard = &sink->plan->shards[i];
         char part[96];
         snprintf(part, sizeof part, PART, shard->name);
         if (shard->file.open && !shard->in_place) unlinkat(folder->fd, part, 0);
@@ -368,13 +349,12 @@ static void close_folder(struct cairn_cli_export_sink *sink, bool published, boo
     free(folder);
 }
 
-static const struct cairn_cli_export_sink_vtable vtable = {
+static const struct cli_export_sink_vtable vtable = {
     .fills = true, .there = there, .write = write_span, .publish = publish, .close = close_folder};
 
-enum cairn_code cairn_cli_export_folder_open(struct cairn_cli_export_plan *plan,
-                                             const struct cairn_cli_export_identity *identity,
-                                             struct cairn_cli_export_sink **ret,
-                                             struct cairn_error *err) {
+enum cairn_code cli_export_folder_open(struct cli_export_plan *plan,
+                                       const struct cli_export_identity *identity,
+                                       struct cli_export_sink **ret, struct cairn_error *err) {
     struct folder *folder = calloc(1, sizeof *folder);
     if (!folder) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a folder");
     *folder =

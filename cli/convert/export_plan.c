@@ -12,22 +12,19 @@
 #include "common/text.h"
 #include "formats/torch/dcp.h"
 
-const struct cairn_cli_export_naming *
-cairn_cli_export_naming(const struct cairn_cli_export *export) {
-    static const struct cairn_cli_export_naming namings[] = {
-        [CAIRN_CLI_EXPORT_SAFETENSORS] = {"model", "safetensors", "model.safetensors.index.json",
-                                          false},
-        [CAIRN_CLI_EXPORT_TORCH] = {"pytorch_model", "bin", "pytorch_model.bin.index.json", false},
-        [CAIRN_CLI_EXPORT_DCP] = {"__0_", "distcp", CAIRN_DCP_METADATA, true},
+const struct cli_export_naming *cli_export_naming(const struct cli_export *export) {
+    static const struct cli_export_naming namings[] = {
+#define EXPORT_FORM(id, word, stem, end, index, always) {stem, end, index, always},
+#include "formats/formats.def"
     };
     return &namings[export->form];
 }
 
-static enum cairn_code begin_shard(struct cairn_cli_export_plan *plan, struct cairn_error *err) {
+static enum cairn_code begin_shard(struct cli_export_plan *plan, struct cairn_error *err) {
     CAIRN_TRY(CAIRN_ARRAY_ROOM(plan->shards, plan->count, plan->capacity, CAIRN_MODEL_FILES_MAX,
                                "files", err));
-    struct cairn_cli_export_shard *shard = &plan->shards[plan->count++];
-    *shard = (struct cairn_cli_export_shard){.file = {.fd = -1, .direct_fd = -1}};
+    struct cli_export_shard *shard = &plan->shards[plan->count++];
+    *shard = (struct cli_export_shard){.file = {.fd = -1, .direct_fd = -1}};
     const struct cairn_assembly *assembly = plan->export->assembly;
     size_t most = assembly->tensor_count + assembly->object_count;
     shard->entries = calloc(most, sizeof *shard->entries);
@@ -37,28 +34,27 @@ static enum cairn_code begin_shard(struct cairn_cli_export_plan *plan, struct ca
                : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a file");
 }
 
-static bool is_named(const struct cairn_cli_export *export, const char *name) {
+static bool is_named(const struct cli_export *export, const char *name) {
     return !export->only || fnmatch(export->only, name, 0) == 0;
 }
-static bool is_wanted(const struct cairn_cli_export *export,
-                      const struct cairn_assembly_tensor *tensor) {
+static bool is_wanted(const struct cli_export *export, const struct cairn_assembly_tensor *tensor) {
     return tensor->dtype != CAIRN_DTYPE_ITEM && is_named(export, tensor->name) &&
            !(export->exclude_frozen && tensor->frozen);
 }
 
-bool cairn_cli_export_writes(const struct cairn_cli_export *export, size_t number) {
+bool cli_export_writes(const struct cli_export *export, size_t number) {
     const struct cairn_assembly *assembly = export->assembly;
     if (number >= assembly->tensor_count)
-        return export->form == CAIRN_CLI_EXPORT_DCP &&
+        return export->form == CLI_EXPORT_DCP &&
                is_named(export, assembly->objects[number - assembly->tensor_count].name);
     const struct cairn_assembly_tensor *tensor = &assembly->tensors[number];
     bool own = tensor->alias_of == CAIRN_ASSEMBLY_NO_ALIAS || export->copy_tied ||
-               export->form != CAIRN_CLI_EXPORT_SAFETENSORS ||
+               export->form != CLI_EXPORT_SAFETENSORS ||
                !is_wanted(export, &assembly->tensors[tensor->alias_of]);
     return own && is_wanted(export, tensor);
 }
 
-const char *cairn_cli_export_name(const struct cairn_cli_export *export, size_t number) {
+const char *cli_export_name(const struct cli_export *export, size_t number) {
     const struct cairn_assembly *assembly = export->assembly;
     if (export->names.count) return export->names.names[number];
     return number < assembly->tensor_count
@@ -72,14 +68,14 @@ static uint64_t bytes_as(const struct cairn_assembly_tensor *tensor, unsigned dt
            (cairn_dtype_bits(dtype) / 8);
 }
 
-static enum cairn_code place(struct cairn_cli_export_plan *plan, const char *name, size_t index,
+static enum cairn_code place(struct cli_export_plan *plan, const char *name, size_t index,
                              struct cairn_model_split *split, struct cairn_error *err) {
-    struct cairn_cli_export *export = plan->export;
+    struct cli_export *export = plan->export;
     const struct cairn_assembly_tensor *tensor = &export->assembly->tensors[index];
     unsigned dtype = cairn_model_dtype(cairn_view_of(tensor->name), tensor->dtype, export->dtype);
     uint64_t bytes = bytes_as(tensor, dtype);
     if (cairn_model_split_begins(split, bytes)) CAIRN_TRY(begin_shard(plan, err));
-    struct cairn_cli_export_shard *shard = &plan->shards[plan->count - 1];
+    struct cli_export_shard *shard = &plan->shards[plan->count - 1];
     struct cairn_safetensors_entry *entry = &shard->entries[shard->count++];
     plan->places[index].shard = plan->count;
     plan->places[index].entry = shard->count;
@@ -95,8 +91,8 @@ static enum cairn_code place(struct cairn_cli_export_plan *plan, const char *nam
 }
 
 /* An alias is placed if its target is not exported or with copy_tied. */
-static enum cairn_code place_all(struct cairn_cli_export_plan *plan, struct cairn_error *err) {
-    struct cairn_cli_export *export = plan->export;
+static enum cairn_code place_all(struct cli_export_plan *plan, struct cairn_error *err) {
+    struct cli_export *export = plan->export;
     struct cairn_model_split split = {.file_bytes_max = export->shard_bytes_max};
     for (size_t i = 0; i < export->assembly->tensor_count; i++) {
         const struct cairn_assembly_tensor *tensor = &export->assembly->tensors[i];
@@ -105,90 +101,65 @@ static enum cairn_code place_all(struct cairn_cli_export_plan *plan, struct cair
         export->filtered += !is_named(export, tensor->name);
         if (!is_wanted(export, tensor)) continue;
         if (!alias || export->copy_tied || !is_wanted(export, &export->assembly->tensors[source]))
-            CAIRN_TRY(place(plan, cairn_cli_export_name(export, i), source, &split, err));
-    }
-    return CAIRN_OK;
-}
-
-/* Objects are copied unchanged into the last file. */
-static enum cairn_code place_objects(struct cairn_cli_export_plan *plan, struct cairn_error *err) {
-    const struct cairn_assembly *assembly = plan->export->assembly;
-    for (size_t i = 0; i < assembly->object_count; i++) {
-        const struct cairn_assembly_object *object = &assembly->objects[i];
-        if (!is_named(plan->export, object->name)) continue;
-        if (plan->count == 0) CAIRN_TRY(begin_shard(plan, err));
-        struct cairn_cli_export_shard *shard = &plan->shards[plan->count - 1];
-        shard->entries[shard->count++] = (struct cairn_safetensors_entry){
-            .name = cairn_view_of(cairn_cli_export_name(plan->export, assembly->tensor_count + i)),
-            .size_bytes = object->piece.size_bytes,
-            .tag = assembly->tensor_count + i};
+            CAIRN_TRY(place(plan, cli_export_name(export, i), source, &split, err));
     }
     return CAIRN_OK;
 }
 
 /* Aliases are listed in the file of their target. */
-static enum cairn_code place_aliases(struct cairn_cli_export_plan *plan, struct cairn_error *err) {
+static enum cairn_code place_aliases(struct cli_export_plan *plan, struct cairn_error *err) {
     const struct cairn_assembly *assembly = plan->export->assembly;
     for (size_t i = 0; i < assembly->tensor_count; i++) {
         const struct cairn_assembly_tensor *tensor = &assembly->tensors[i];
         if (tensor->alias_of == CAIRN_ASSEMBLY_NO_ALIAS || !is_wanted(plan->export, tensor) ||
             !is_wanted(plan->export, &assembly->tensors[tensor->alias_of]))
             continue;
-        struct cairn_cli_export_shard *shard =
-            &plan->shards[plan->places[tensor->alias_of].shard - 1];
+        struct cli_export_shard *shard = &plan->shards[plan->places[tensor->alias_of].shard - 1];
         CAIRN_TRY(CAIRN_ARRAY_ROOM(shard->aliases, shard->alias_count, shard->alias_capacity,
                                    UINT32_MAX, "further names", err));
         shard->aliases[shard->alias_count++] =
-            (struct cairn_torch_alias){cairn_view_of(cairn_cli_export_name(plan->export, i)),
+            (struct cairn_torch_alias){cairn_view_of(cli_export_name(plan->export, i)),
                                        plan->places[tensor->alias_of].entry - 1};
     }
     return CAIRN_OK;
 }
 
-bool cairn_cli_export_is_object(const struct cairn_cli_export_plan *plan,
-                                const struct cairn_safetensors_entry *entry) {
+bool cli_export_is_object(const struct cli_export_plan *plan,
+                          const struct cairn_safetensors_entry *entry) {
     return entry->tag >= plan->export->assembly->tensor_count;
 }
 
-/* DCP: one archive after the other. */
-static enum cairn_code plan_archives(const struct cairn_cli_export_plan *plan,
-                                     struct cairn_cli_export_shard *shard,
-                                     struct cairn_error *err) {
+static enum cairn_code plan_shard(struct cli_export_plan *plan, struct cli_export_shard *shard,
+                                  struct cairn_error *err) {
     struct cairn_torch_plan *text = &shard->text;
-    for (size_t i = 0; i < shard->count; i++) {
-        struct cairn_safetensors_entry *entry = &shard->entries[i];
-        enum cairn_code code =
-            cairn_cli_export_is_object(plan, entry)
-                ? cairn_torch_write_room(entry->size_bytes, text, &entry->offset_bytes, err)
-                : cairn_torch_write_tensor(entry, text, &shard->archives[i].offset_bytes, err);
-        if (cairn_cli_export_is_object(plan, entry))
-            shard->archives[i].offset_bytes = entry->offset_bytes;
-        shard->archives[i].size_bytes = text->file_bytes - shard->archives[i].offset_bytes;
-        if (code != CAIRN_OK)
-            return cairn_within(err, code, "tensor %s", cairn_short(entry->name.data).text);
+    if (plan->export->form == CLI_EXPORT_DCP) {
+        /* DCP: one archive after the other. */
+        for (size_t i = 0; i < shard->count; i++) {
+            struct cairn_safetensors_entry *entry = &shard->entries[i];
+            enum cairn_code code =
+                cli_export_is_object(plan, entry)
+                    ? cairn_torch_write_room(entry->size_bytes, text, &entry->offset_bytes, err)
+                    : cairn_torch_write_tensor(entry, text, &shard->archives[i].offset_bytes, err);
+            if (cli_export_is_object(plan, entry))
+                shard->archives[i].offset_bytes = entry->offset_bytes;
+            shard->archives[i].size_bytes = text->file_bytes - shard->archives[i].offset_bytes;
+            if (code != CAIRN_OK)
+                return cairn_within(err, code, "tensor %s", cairn_short(entry->name.data).text);
+        }
+        shard->bytes = text->file_bytes;
+        return CAIRN_OK;
     }
-    shard->bytes = text->file_bytes;
-    return CAIRN_OK;
-}
-
-static enum cairn_code plan_torch(struct cairn_cli_export_shard *shard, struct cairn_error *err) {
-    char stem[64];
-    snprintf(stem, sizeof stem, "%.*s", (int)(strrchr(shard->name, '.') - shard->name),
-             shard->name);
-    CAIRN_TRY(cairn_torch_write(shard->entries, shard->count, shard->aliases, shard->alias_count,
-                                stem, &shard->text, err));
-    shard->bytes = shard->text.file_bytes;
-    return CAIRN_OK;
-}
-
-static enum cairn_code plan_shard(struct cairn_cli_export_plan *plan,
-                                  struct cairn_cli_export_shard *shard, struct cairn_error *err) {
-    struct cairn_torch_plan *text = &shard->text;
-    if (plan->export->form == CAIRN_CLI_EXPORT_DCP) return plan_archives(plan, shard, err);
-    if (plan->export->form == CAIRN_CLI_EXPORT_TORCH) return plan_torch(shard, err);
-    CAIRN_TRY(cairn_safetensors_write_texts(shard->entries, shard->count,
-                                            plan->export->assembly->texts, &text->head,
-                                            &shard->bytes, err));
+    if (plan->export->form == CLI_EXPORT_TORCH) {
+        char stem[64];
+        snprintf(stem, sizeof stem, "%.*s", (int)(strrchr(shard->name, '.') - shard->name),
+                 shard->name);
+        CAIRN_TRY(cairn_torch_write(shard->entries, shard->count, shard->aliases,
+                                    shard->alias_count, stem, &shard->text, err));
+        shard->bytes = shard->text.file_bytes;
+        return CAIRN_OK;
+    }
+    CAIRN_TRY(cairn_safetensors_write(shard->entries, shard->count, plan->export->assembly->texts,
+                                      &text->head, &shard->bytes, err));
     text->texts = calloc(1, sizeof *text->texts);
     if (!text->texts) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a header");
     text->texts[0].size = text->head.size;
@@ -196,17 +167,7 @@ static enum cairn_code plan_shard(struct cairn_cli_export_plan *plan,
     return CAIRN_OK;
 }
 
-static void name_shard(const struct cairn_cli_export_plan *plan, size_t number,
-                       struct cairn_cli_export_shard *shard) {
-    const struct cairn_cli_export_naming *naming = cairn_cli_export_naming(plan->export);
-    if (plan->export->form == CAIRN_CLI_EXPORT_DCP)
-        snprintf(shard->name, sizeof shard->name, "%s%zu.%s", naming->stem, number, naming->end);
-    else
-        cairn_model_file_name(naming->stem, naming->end, number, plan->count, shard->name);
-}
-
-static enum cairn_code refuse_empty(const struct cairn_cli_export *export,
-                                    struct cairn_error *err) {
+static enum cairn_code refuse_empty(const struct cli_export *export, struct cairn_error *err) {
     const struct cairn_assembly *assembly = export->assembly;
     if (export->only)
         return cairn_fail(err, CAIRN_NOT_FOUND, "no tensor has a name like %s", export->only);
@@ -216,35 +177,52 @@ static enum cairn_code refuse_empty(const struct cairn_cli_export *export,
                       cairn_short(first->name).text, *first->name ? ": " : "", first->why);
 }
 
-enum cairn_code cairn_cli_export_plan_make(struct cairn_cli_export *export,
-                                           struct cairn_cli_export_plan *plan,
-                                           struct cairn_error *err) {
-    *plan = (struct cairn_cli_export_plan){.export = export};
+enum cairn_code cli_export_plan_make(struct cli_export *export, struct cli_export_plan *plan,
+                                     struct cairn_error *err) {
+    *plan = (struct cli_export_plan){.export = export};
     plan->places = calloc(export->assembly->tensor_count + 1, sizeof *plan->places);
     if (!plan->places) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the tensors' places");
     CAIRN_TRY(place_all(plan, err));
-    if (export->form != CAIRN_CLI_EXPORT_SAFETENSORS && !export->copy_tied)
+    if (export->form != CLI_EXPORT_SAFETENSORS && !export->copy_tied)
         CAIRN_TRY(place_aliases(plan, err));
-    if (export->form == CAIRN_CLI_EXPORT_DCP) CAIRN_TRY(place_objects(plan, err));
+    if (export->form == CLI_EXPORT_DCP) {
+        /* Objects are copied unchanged into the last file. */
+        const struct cairn_assembly *assembly = plan->export->assembly;
+        for (size_t i = 0; i < assembly->object_count; i++) {
+            const struct cairn_assembly_object *object = &assembly->objects[i];
+            if (!is_named(plan->export, object->name)) continue;
+            if (plan->count == 0) CAIRN_TRY(begin_shard(plan, err));
+            struct cli_export_shard *shard = &plan->shards[plan->count - 1];
+            shard->entries[shard->count++] = (struct cairn_safetensors_entry){
+                .name = cairn_view_of(cli_export_name(plan->export, assembly->tensor_count + i)),
+                .size_bytes = object->piece.size_bytes,
+                .tag = assembly->tensor_count + i};
+        }
+    }
     if (plan->count == 0) return refuse_empty(export, err);
     for (size_t i = 0; i < plan->count; i++) {
-        name_shard(plan, i, &plan->shards[i]);
+        struct cli_export_shard *shard = &plan->shards[i];
+        const struct cli_export_naming *naming = cli_export_naming(plan->export);
+        if (plan->export->form == CLI_EXPORT_DCP)
+            snprintf(shard->name, sizeof shard->name, "%s%zu.%s", naming->stem, i, naming->end);
+        else
+            cairn_model_file_name(naming->stem, naming->end, i, plan->count, shard->name);
         CAIRN_TRY(plan_shard(plan, &plan->shards[i], err));
     }
     uint64_t windows = 0;
     for (size_t i = 0; i < plan->count; i++) {
         plan->shards[i].first_window = windows;
-        windows += cairn_round_up(plan->shards[i].bytes, CAIRN_CLI_EXPORT_WINDOW_BYTES) /
-                   CAIRN_CLI_EXPORT_WINDOW_BYTES;
+        windows += cairn_round_up(plan->shards[i].bytes, CLI_EXPORT_WINDOW_BYTES) /
+                   CLI_EXPORT_WINDOW_BYTES;
     }
     plan->window_count = windows;
     export->file_count = plan->count;
     return CAIRN_OK;
 }
 
-void cairn_cli_export_plan_release(struct cairn_cli_export_plan *plan) {
+void cli_export_plan_release(struct cli_export_plan *plan) {
     for (size_t i = 0; i < plan->count; i++) {
-        struct cairn_cli_export_shard *shard = &plan->shards[i];
+        struct cli_export_shard *shard = &plan->shards[i];
         cairn_file_release(&shard->file);
         cairn_torch_plan_release(&shard->text);
         free(shard->aliases);
@@ -253,16 +231,16 @@ void cairn_cli_export_plan_release(struct cairn_cli_export_plan *plan) {
     }
     free(plan->shards);
     free(plan->places);
-    *plan = (struct cairn_cli_export_plan){0};
+    *plan = (struct cli_export_plan){0};
 }
 
 /* An entry's archive, under the entry's name or an alias. */
-static struct cairn_dcp_item item_of(const struct cairn_cli_export_plan *plan,
-                                     const struct cairn_cli_export_shard *shard, size_t e,
+static struct cairn_dcp_item item_of(const struct cli_export_plan *plan,
+                                     const struct cli_export_shard *shard, size_t e,
                                      struct cairn_view name) {
     const struct cairn_safetensors_entry *entry = &shard->entries[e];
     return (struct cairn_dcp_item){.name = name,
-                                   .object = cairn_cli_export_is_object(plan, entry),
+                                   .object = cli_export_is_object(plan, entry),
                                    .dtype = entry->dtype,
                                    .dimension_count = entry->dimension_count,
                                    .shape = entry->shape,
@@ -271,8 +249,8 @@ static struct cairn_dcp_item item_of(const struct cairn_cli_export_plan *plan,
                                    .size_bytes = shard->archives[e].size_bytes};
 }
 
-static enum cairn_code make_metadata(const struct cairn_cli_export_plan *plan,
-                                     struct cairn_buf *ret, struct cairn_error *err) {
+static enum cairn_code make_metadata(const struct cli_export_plan *plan, struct cairn_buf *ret,
+                                     struct cairn_error *err) {
     size_t count = 0;
     for (size_t i = 0; i < plan->count; i++)
         count += plan->shards[i].count + plan->shards[i].alias_count;
@@ -280,7 +258,7 @@ static enum cairn_code make_metadata(const struct cairn_cli_export_plan *plan,
     if (!items) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the index");
     count = 0;
     for (size_t i = 0; i < plan->count; i++) {
-        const struct cairn_cli_export_shard *shard = &plan->shards[i];
+        const struct cli_export_shard *shard = &plan->shards[i];
         for (size_t e = 0; e < shard->count; e++)
             items[count++] = item_of(plan, shard, e, shard->entries[e].name);
         for (size_t a = 0; a < shard->alias_count; a++)
@@ -289,12 +267,12 @@ static enum cairn_code make_metadata(const struct cairn_cli_export_plan *plan,
     return cairn_dcp_write(items, count, ret, err);
 }
 
-static enum cairn_code make_index(const struct cairn_cli_export_plan *plan, struct cairn_buf *ret,
+static enum cairn_code make_index(const struct cli_export_plan *plan, struct cairn_buf *ret,
                                   struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *map = json_object();
     bool whole = map != NULL;
     for (size_t i = 0; whole && i < plan->count; i++) {
-        const struct cairn_cli_export_shard *shard = &plan->shards[i];
+        const struct cli_export_shard *shard = &plan->shards[i];
         for (size_t e = 0; e < shard->count + shard->alias_count; e++) {
             struct cairn_view name =
                 e < shard->count ? shard->entries[e].name : shard->aliases[e - shard->count].name;
@@ -307,32 +285,30 @@ static enum cairn_code make_index(const struct cairn_cli_export_plan *plan, stru
     return cairn_buf_append_text(ret, "\n", err);
 }
 
-enum cairn_code cairn_cli_export_plan_index(const struct cairn_cli_export_plan *plan,
-                                            struct cairn_buf *ret, struct cairn_error *err) {
-    return plan->export->form == CAIRN_CLI_EXPORT_DCP ? make_metadata(plan, ret, err)
-                                                      : make_index(plan, ret, err);
+enum cairn_code cli_export_plan_index(const struct cli_export_plan *plan, struct cairn_buf *ret,
+                                      struct cairn_error *err) {
+    return plan->export->form == CLI_EXPORT_DCP ? make_metadata(plan, ret, err)
+                                                : make_index(plan, ret, err);
 }
 
-enum cairn_code cairn_cli_export_already(const char *place, const char *name,
-                                         struct cairn_error *err) {
+enum cairn_code cli_export_already(const char *place, const char *name, struct cairn_error *err) {
     return cairn_fail(err, CAIRN_CONFLICT,
                       "%s has a file %s already: name another folder, or remove it", place, name);
 }
 
-bool cairn_cli_export_has_index(const struct cairn_cli_export_plan *plan) {
-    return plan->count > 1 || cairn_cli_export_naming(plan->export)->always;
+bool cli_export_has_index(const struct cli_export_plan *plan) {
+    return plan->count > 1 || cli_export_naming(plan->export)->always;
 }
 
 /* ---- digest of the plan ---- */
 
-void cairn_cli_export_plan_digest(const struct cairn_cli_export_plan *plan,
-                                  uint8_t ret[CAIRN_SHA256_BYTES]) {
-    const uint64_t numbers[] = {plan->export->form, CAIRN_CLI_EXPORT_WINDOW_BYTES, plan->count};
+void cli_export_plan_digest(const struct cli_export_plan *plan, uint8_t ret[CAIRN_SHA256_BYTES]) {
+    const uint64_t numbers[] = {plan->export->form, CLI_EXPORT_WINDOW_BYTES, plan->count};
     struct cairn_sha256 sha;
     cairn_sha256_init(&sha);
     cairn_sha256_update(&sha, numbers, sizeof numbers);
     for (size_t i = 0; i < plan->count; i++) {
-        const struct cairn_cli_export_shard *shard = &plan->shards[i];
+        const struct cli_export_shard *shard = &plan->shards[i];
         const struct cairn_torch_plan *text = &shard->text;
         const uint64_t sizes[] = {shard->bytes, shard->count, shard->alias_count, text->head.size};
         cairn_sha256_update(&sha, sizes, sizeof sizes);
@@ -373,10 +349,10 @@ struct renaming {
     bool prefix_used;
 };
 
-void cairn_cli_names_release(struct cairn_cli_names *names) {
+void cli_names_release(struct cli_names *names) {
     for (size_t i = 0; i < names->count; i++) free(names->names[i]);
     free(names->names);
-    *names = (struct cairn_cli_names){0};
+    *names = (struct cli_names){0};
 }
 
 static unsigned stars(const char *text) {
@@ -482,7 +458,7 @@ static const char *old_name(const struct cairn_assembly *assembly, size_t number
 
 static enum cairn_code rename_all(struct renaming *renaming,
                                   bool (*wanted)(const void *owner, size_t number),
-                                  const void *owner, struct cairn_cli_names *ret,
+                                  const void *owner, struct cli_names *ret,
                                   struct cairn_error *err) {
     const struct cairn_assembly *assembly = renaming->assembly;
     struct cairn_names taken = {0};
@@ -517,13 +493,11 @@ static enum cairn_code check_used(const struct renaming *renaming, struct cairn_
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_cli_names_make(const struct cairn_assembly *assembly, const char *prefix,
-                                     const char *rules,
-                                     bool (*wanted)(const void *owner, size_t number),
-                                     const void *owner, struct cairn_cli_names *ret,
-                                     struct cairn_error *err) {
+enum cairn_code cli_names_make(const struct cairn_assembly *assembly, const char *prefix,
+                               const char *rules, bool (*wanted)(const void *owner, size_t number),
+                               const void *owner, struct cli_names *ret, struct cairn_error *err) {
     struct renaming renaming = {.assembly = assembly, .prefix = prefix};
-    *ret = (struct cairn_cli_names){0};
+    *ret = (struct cli_names){0};
     if (!prefix && !rules) return CAIRN_OK;
     ret->count = assembly->tensor_count + assembly->object_count;
     ret->names = calloc(ret->count + 1, sizeof *ret->names);
@@ -532,6 +506,6 @@ enum cairn_code cairn_cli_names_make(const struct cairn_assembly *assembly, cons
     if (code == CAIRN_OK) code = rename_all(&renaming, wanted, owner, ret, err);
     if (code == CAIRN_OK) code = check_used(&renaming, err);
     free(renaming.rules);
-    if (code) cairn_cli_names_release(ret);
+    if (code) cli_names_release(ret);
     return code;
 }

@@ -2,10 +2,8 @@
 /* cairn inspect: lists what another program's checkpoint holds, without reading tensors. */
 
 #include <fcntl.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 
 #include "api/table/dtype.h"
@@ -16,8 +14,6 @@
 #include "common/text.h"
 #include "formats/assembly/models.h"
 #include "formats/input.h"
-#include "formats/torch/torch_assembly.h"
-#include "formats/torch/torch_tree.h"
 
 struct named_input {
     struct cairn_input input; /* points into this struct, which must not move */
@@ -36,11 +32,11 @@ static enum cairn_code open_file(const char *path, struct named_input *ret,
     return cairn_input_of_file(&ret->file, &ret->input, err);
 }
 
-static enum cairn_code open_object(const struct cairn_cli *cli, const char *url,
-                                   struct named_input *ret, struct cairn_error *err) {
-    struct cairn_cli_object object;
-    CAIRN_TRY(cairn_cli_bucket_source_open(cli, url, &ret->bucket, err));
-    CAIRN_TRY(cairn_cli_bucket_source_object(ret->bucket, "", &object, err));
+static enum cairn_code open_object(const struct cli *cli, const char *url, struct named_input *ret,
+                                   struct cairn_error *err) {
+    struct cli_object object;
+    CAIRN_TRY(cli_bucket_source_open(cli, url, &ret->bucket, err));
+    CAIRN_TRY(cli_bucket_source_object(ret->bucket, "", &object, err));
     ret->input = object.input;
     return CAIRN_OK;
 }
@@ -51,28 +47,12 @@ static void close_named(struct named_input *input) {
     *input = (struct named_input){0};
 }
 
-static enum cairn_code open_named(const struct cairn_cli *cli, const char *name,
-                                  struct named_input *ret, struct cairn_error *err) {
-    *ret = (struct named_input){0};
-    bool object = cairn_cli_is_bucket(name);
-    enum cairn_code code = object ? open_object(cli, name, ret, err) : open_file(name, ret, err);
-    if (code != CAIRN_OK) close_named(ret);
-    return code;
-}
-
 #define SHOWN_BYTES_MAX 65536 /* longer texts are shown as their length */
 
-/* A tensor of a torch file and the earlier one that shares its bytes. */
-struct seen {
-    struct cairn_torch_tensor tensor;
-    char *name;
-    size_t index;
-};
 struct inspection {
     const struct cairn_torch *torch;
     json_t *tensors, *values, *left_out, *plain;
-    struct seen *seen;
-    size_t count, capacity;
+    struct cairn_torch_list list; /* of a torch file's tensors */
 };
 
 static enum cairn_code no_memory(struct cairn_error *err) {
@@ -94,20 +74,6 @@ static enum cairn_code check_name(struct cairn_view name, struct cairn_error *er
     return cairn_fail(err, CAIRN_UNSUPPORTED,
                       "tensor %s...: its name has %zu bytes, at most %d are taken", begin,
                       name.size, CAIRN_TENSOR_NAME_BYTES_MAX);
-}
-
-static enum cairn_code see_tensor(struct inspection *inspection, const char *path,
-                                  cairn_pickle_ref ref, struct cairn_error *err) {
-    struct seen seen = {.index = inspection->count};
-    CAIRN_TRY(check_name(cairn_view_of(path), err));
-    enum cairn_code code = cairn_torch_tensor(inspection->torch, ref, &seen.tensor, err);
-    if (code) return cairn_within(err, code, "tensor %s", path);
-    CAIRN_TRY(CAIRN_ARRAY_ROOM(inspection->seen, inspection->count, inspection->capacity,
-                               UINT32_MAX / 2, "tensors of a file", err));
-    seen.name = strdup(path);
-    if (!seen.name) return no_memory(err);
-    inspection->seen[inspection->count++] = seen;
-    return CAIRN_OK;
 }
 
 static json_t *json_number(double real) {
@@ -177,37 +143,21 @@ static json_t *json_leaf(const struct inspection *inspection, enum cairn_torch_k
 static enum cairn_code visit(void *context, const char *path, enum cairn_torch_kind kind,
                              cairn_pickle_ref ref, struct cairn_error *err) {
     struct inspection *inspection = context;
-    if (kind == CAIRN_TORCH_LEAF_TENSOR) return see_tensor(inspection, path, ref, err);
+    if (kind == CAIRN_TORCH_LEAF_TENSOR) {
+        CAIRN_TRY(check_name(cairn_view_of(path), err));
+        enum cairn_code code =
+            cairn_torch_list_add(&inspection->list, inspection->torch, path, ref, err);
+        return cairn_within(err, code, "tensor %s", path);
+    }
     json_t *row = json_pack("{s:s, s:o}", "name", path, "value", json_leaf(inspection, kind, ref));
     return json_array_append_new(inspection->values, row) == 0 ? CAIRN_OK : no_memory(err);
 }
 
-/* Sorts tensors that share bytes together, in file order. */
-static int by_bytes(const void *a, const void *b) {
-    const struct seen *x = *(const struct seen *const *)a, *y = *(const struct seen *const *)b;
-    const struct cairn_view left = x->tensor.storage, right = y->tensor.storage;
-    int order = memcmp(left.data, right.data, left.size < right.size ? left.size : right.size);
-    if (order || left.size != right.size) return order ? order : left.size < right.size ? -1 : 1;
-    if (x->tensor.offset_bytes != y->tensor.offset_bytes)
-        return x->tensor.offset_bytes < y->tensor.offset_bytes ? -1 : 1;
-    if (x->tensor.dtype != y->tensor.dtype) return x->tensor.dtype < y->tensor.dtype ? -1 : 1;
-    if (x->tensor.dimension_count != y->tensor.dimension_count)
-        return x->tensor.dimension_count < y->tensor.dimension_count ? -1 : 1;
-    order = memcmp(x->tensor.shape, y->tensor.shape, sizeof x->tensor.shape);
-    if (!order) order = memcmp(x->tensor.stride, y->tensor.stride, sizeof x->tensor.stride);
-    return order;
-}
-static int by_bytes_then_place(const void *a, const void *b) {
-    const struct seen *x = *(const struct seen *const *)a, *y = *(const struct seen *const *)b;
-    int order = by_bytes(a, b);
-    return order ? order : (x->index > y->index) - (x->index < y->index);
-}
-
-static json_t *json_tensor(const struct seen *seen, const char *alias_of) {
-    const struct cairn_torch_tensor *tensor = &seen->tensor;
+static json_t *json_tensor(const struct cairn_torch_listed *listed, const char *alias_of) {
+    const struct cairn_torch_tensor *tensor = &listed->tensor;
     const char *kind = alias_of ? "alias" : tensor->contiguous ? "contiguous" : "strided";
     json_t *row =
-        json_pack("{s:s, s:s, s:o, s:s, s:I, s:s%, s:I}", "name", seen->name, "dtype",
+        json_pack("{s:s, s:s, s:o, s:s, s:I, s:s%, s:I}", "name", listed->name, "dtype",
                   cairn_dtype_text(tensor->dtype), "shape",
                   json_sizes(tensor->shape, tensor->dimension_count), "kind", kind, "bytes",
                   (json_int_t)tensor->size_bytes, "storage", tensor->storage.data,
@@ -218,41 +168,33 @@ static json_t *json_tensor(const struct seen *seen, const char *alias_of) {
     return row;
 }
 
-/* Rows in file order; of tensors that share bytes all but the first are aliases. */
+/* Rows in file order; of tensors with the same elements all but the first are aliases. */
 static enum cairn_code list_tensors(struct inspection *inspection, struct cairn_error *err) {
-    CAIRN_AUTO_HEAP struct seen **sorted = calloc(inspection->count + 1, sizeof *sorted);
-    CAIRN_AUTO_HEAP const char **alias_of = calloc(inspection->count + 1, sizeof *alias_of);
-    if (!sorted || !alias_of) return no_memory(err);
-    for (size_t i = 0; i < inspection->count; i++) sorted[i] = &inspection->seen[i];
-    qsort(sorted, inspection->count, sizeof *sorted, by_bytes_then_place);
-    for (size_t i = 1, first = 0; i < inspection->count; i++) {
-        if (by_bytes(&sorted[first], &sorted[i]) != 0)
-            first = i;
-        else if (sorted[i]->tensor.size_bytes)
-            alias_of[sorted[i]->index] = sorted[first]->name;
-    }
-    for (size_t i = 0; i < inspection->count; i++) {
-        json_t *row = json_tensor(&inspection->seen[i], alias_of[i]);
+    const struct cairn_torch_list *list = &inspection->list;
+    CAIRN_TRY(cairn_torch_list_join(&inspection->list, err));
+    for (size_t i = 0; i < list->count; i++) {
+        size_t first = list->items[i].first;
+        json_t *row = json_tensor(&list->items[i], first == i ? NULL : list->items[first].name);
         if (json_array_append_new(inspection->tensors, row) != 0) return no_memory(err);
     }
     return CAIRN_OK;
 }
 
 /* Values that no export of the file keeps. */
-static enum cairn_code list_left_out(const struct cairn_cli *cli, struct inspection *inspection,
+static enum cairn_code list_left_out(const struct cli *cli, struct inspection *inspection,
                                      struct cairn_error *err) {
     struct cairn_assembly values = {0};
     const struct cairn_torch_plain plain = {.file = inspection->torch};
-    const struct cairn_cli_left_out left_out = {.assembly = &values, .keeps_objects = true};
+    const struct cli_left_out left_out = {.assembly = &values, .keeps_objects = true};
     enum cairn_code code = cairn_torch_plain_add(&plain, &values, err);
     if (code == CAIRN_OK)
-        code = cairn_cli_left_out_rows(&left_out, inspection->left_out, inspection->plain, err);
-    if (code == CAIRN_OK && cli->output == CAIRN_CLI_TABLE) cairn_cli_left_out_note(&left_out);
+        code = cli_left_out_rows(&left_out, inspection->left_out, inspection->plain, err);
+    if (code == CAIRN_OK && cli->output == CLI_TABLE) cli_left_out_note(&left_out);
     cairn_assembly_release(&values);
     return code;
 }
 
-static enum cairn_code inspect_torch(const struct cairn_cli *cli, const struct cairn_input *input,
+static enum cairn_code inspect_torch(const struct cli *cli, const struct cairn_input *input,
                                      struct inspection *inspection, const char **ret_format,
                                      struct cairn_error *err) {
     CAIRN_AUTO(torch) file = {0};
@@ -262,8 +204,7 @@ static enum cairn_code inspect_torch(const struct cairn_cli *cli, const struct c
     enum cairn_code code = cairn_torch_walk(&file, visit, inspection, err);
     if (code == CAIRN_OK) code = list_tensors(inspection, err);
     if (code == CAIRN_OK) code = list_left_out(cli, inspection, err);
-    for (size_t i = 0; i < inspection->count; i++) free(inspection->seen[i].name);
-    free(inspection->seen);
+    cairn_torch_list_release(&inspection->list);
     return code;
 }
 
@@ -314,16 +255,17 @@ static json_t *json_assembled(const struct cairn_assembly *assembly,
 }
 
 /* The tensors that an export would write, and the names it would leave out. */
-static enum cairn_code inspect_folder(const struct cairn_cli *cli, struct inspection *inspection,
-                                      const char **ret_format, uint64_t *ret_bytes,
-                                      struct cairn_error *err) {
-    struct cairn_cli_weights weights;
-    CAIRN_TRY(cairn_cli_weights_open_path(cli, cli->arguments[0], true, &weights, err));
+static enum cairn_code inspect_path(const struct cli *cli, struct inspection *inspection,
+                                    const char **ret_format, uint64_t *ret_bytes,
+                                    struct cairn_error *err) {
+    struct cli_weights weights;
+    CAIRN_TRY(cli_weights_open_path(cli, cli->arguments[0], true, &weights, err));
     const struct cairn_assembly *assembly = &weights.assembly;
     bool fits = true;
     for (size_t i = 0; i < assembly->tensor_count; i++)
         fits &= json_array_append_new(inspection->tensors,
                                       json_assembled(assembly, &assembly->tensors[i])) == 0;
+    *ret_bytes = 0;
     for (size_t i = 0; i < assembly->input_count; i++)
         *ret_bytes += assembly->inputs[i]->size_bytes;
     const char *key;
@@ -332,115 +274,96 @@ static enum cairn_code inspect_folder(const struct cairn_cli *cli, struct inspec
         fits &= json_array_append_new(inspection->values,
                                       json_pack("{s:s, s:O}", "name", key, "value", text)) == 0;
     }
-    *ret_format = weights.format;
-    const struct cairn_cli_left_out left_out = {.assembly = assembly, .keeps_texts = true};
+    *ret_format = cairn_format_tag(weights.format);
+    const struct cli_left_out left_out = {.assembly = assembly, .keeps_texts = true};
     enum cairn_code code = fits ? CAIRN_OK : no_memory(err);
-    if (code == CAIRN_OK) code = cairn_cli_weights_add_plain(&weights, false, err);
+    if (code == CAIRN_OK) code = cli_weights_add_plain(&weights, false, err);
     if (code == CAIRN_OK)
-        code = cairn_cli_left_out_rows(&left_out, inspection->left_out, inspection->plain, err);
-    if (code == CAIRN_OK && cli->output == CAIRN_CLI_TABLE) cairn_cli_left_out_note(&left_out);
-    cairn_cli_weights_release(&weights);
+        code = cli_left_out_rows(&left_out, inspection->left_out, inspection->plain, err);
+    if (code == CAIRN_OK && cli->output == CLI_TABLE) cli_left_out_note(&left_out);
+    cli_weights_release(&weights);
     return code;
 }
 
-static enum cairn_code inspect_file(const struct cairn_cli *cli, const struct cairn_input *input,
-                                    struct inspection *inspection, const char **ret_format,
-                                    struct cairn_error *err) {
-    char first[16] = {0};
-    size_t size = input->size_bytes < sizeof first ? (size_t)input->size_bytes : sizeof first;
-    CAIRN_TRY(cairn_input_read(input, 0, first, size, err));
-    if (cairn_torch_begins((struct cairn_view){first, size}))
-        return cairn_damaged(inspect_torch(cli, input, inspection, ret_format, err), err);
-    if (size > 8 && first[8] == '{') {
-        *ret_format = "safetensors";
-        return cairn_damaged(inspect_safetensors(input, inspection, err), err);
-    }
-    return cairn_input_refuse(input, cairn_model_is_like(cli->arguments[0]), err);
-}
-
-static enum cairn_code print_inspection(const struct cairn_cli *cli,
-                                        const struct inspection *inspection, const char *format,
-                                        uint64_t size_bytes, struct cairn_error *err) {
-    if (cairn_cli_wants_json(cli)) {
+static enum cairn_code print_inspection(const struct cli *cli, const struct inspection *inspection,
+                                        const char *format, uint64_t size_bytes,
+                                        struct cairn_error *err) {
+    if (cli_wants_json(cli)) {
         CAIRN_AUTO_JSON json_t *answer = json_pack(
             "{s:s, s:s, s:I, s:O, s:O, s:O, s:O}", "file", cli->arguments[0], "format", format,
             "bytes", (json_int_t)size_bytes, "tensors", inspection->tensors, "values",
             inspection->values, "left_out", inspection->left_out, "plain", inspection->plain);
         if (!answer) return cairn_fail(err, CAIRN_INVALID, "the file's name is not UTF-8 text");
-        return cairn_cli_print_reply(cli, answer, err);
+        return cli_print_reply(cli, answer, err);
     }
-    CAIRN_TRY(cairn_cli_print(cli, inspection->tensors, &cairn_cli_tensor_table, err));
-    if (cli->output != CAIRN_CLI_TABLE) return CAIRN_OK;
-    char size[24];
+    CAIRN_TRY(cli_print(cli, inspection->tensors, &cli_tensor_table, err));
+    if (cli->output != CLI_TABLE) return CAIRN_OK;
     uint64_t bytes = 0;
-    json_t *row;
-    for (size_t i = 0; (row = json_array_get(inspection->tensors, i)); i++) {
+    CAIRN_JSON_EACH(row, inspection->tensors) {
         if (!json_object_get(row, "alias_of"))
             bytes += (uint64_t)json_integer_value(json_object_get(row, "bytes"));
     }
-    cairn_cli_size(bytes, size);
-    cairn_cli_note(
-        "%s: %s of %s, %s%s", format,
-        cairn_cli_counted(json_array_size(inspection->tensors), "tensor", "tensors").text, size,
-        cairn_cli_counted(json_array_size(inspection->values), "other value", "other values").text,
-        json_array_size(inspection->values) ? " (--json shows them)" : "");
+    cli_note("%s: %s of %s, %s%s", format,
+             cairn_counted(json_array_size(inspection->tensors), "tensor").text,
+             cli_size(bytes).text,
+             cairn_counted(json_array_size(inspection->values), "other value").text,
+             json_array_size(inspection->values) ? " (--json shows them)" : "");
     return CAIRN_OK;
 }
 
-/* Inspects one file or S3 object; *ret_bytes is its size. */
-static enum cairn_code inspect_input(const struct cairn_cli *cli, struct inspection *inspection,
+/* Inspects one file or S3 object of *ret_bytes; *ret_format: NULL: neither of torch nor of
+ * safetensors. */
+static enum cairn_code inspect_input(const struct cli *cli, struct inspection *inspection,
                                      const char **ret_format, uint64_t *ret_bytes,
                                      struct cairn_error *err) {
-    struct named_input opened;
-    CAIRN_TRY(open_named(cli, cli->arguments[0], &opened, err));
+    CAIRN_RELEASED(close_named) struct named_input opened = {0};
+    const char *name = cli->arguments[0];
+    bool object = cli_is_bucket(name);
+    CAIRN_TRY(object ? open_object(cli, name, &opened, err) : open_file(name, &opened, err));
     *ret_bytes = opened.input.size_bytes;
-    enum cairn_code code = inspect_file(cli, &opened.input, inspection, ret_format, err);
-    close_named(&opened);
-    return code;
+    enum cairn_format format;
+    CAIRN_TRY(cairn_format_of_file(&opened.input, name, &format, err));
+    if (format == CAIRN_FORMAT_TORCH)
+        return cairn_damaged(inspect_torch(cli, &opened.input, inspection, ret_format, err), err);
+    if (format != CAIRN_FORMAT_SAFETENSORS) return CAIRN_OK;
+    *ret_format = cairn_format_tag(format);
+    return cairn_damaged(inspect_safetensors(&opened.input, inspection, err), err);
 }
 
-static enum cairn_code run_inspect(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_inspect(struct cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *tensors = json_array(), *values = json_array();
     CAIRN_AUTO_JSON json_t *left_out = json_array();
     CAIRN_AUTO_JSON json_t *plain = json_array();
     struct inspection inspection = {
         .tensors = tensors, .values = values, .left_out = left_out, .plain = plain};
-    const char *path = cli->arguments[0], *format = "";
+    const char *path = cli->arguments[0], *format = NULL;
     struct stat status;
     uint64_t bytes = 0;
     if (!tensors || !values || !left_out || !plain) return no_memory(err);
     const char *slash = strrchr(path, '/');
-    if ((stat(path, &status) == 0 && S_ISDIR(status.st_mode)) ||
-        cairn_model_is_index(slash ? slash + 1 : path)) {
-        CAIRN_TRY(inspect_folder(cli, &inspection, &format, &bytes, err));
-    } else {
+    bool folder = (stat(path, &status) == 0 && S_ISDIR(status.st_mode)) ||
+                  cairn_model_is_index(slash ? slash + 1 : path);
+    if (!folder) {
         enum cairn_code code = inspect_input(cli, &inspection, &format, &bytes, err);
-        bool prefix = code == CAIRN_NOT_FOUND && cairn_cli_is_bucket(path);
-        if (prefix)
-            CAIRN_TRY(inspect_folder(cli, &inspection, &format, &bytes, err));
-        else if (code)
-            return cairn_within(err, code, "%s", cairn_short(path).text);
+        bool prefix = code == CAIRN_NOT_FOUND && cli_is_bucket(path);
+        if (code && !prefix) return cairn_within(err, code, "%s", cairn_short(path).text);
     }
+    if (!format) CAIRN_TRY(inspect_path(cli, &inspection, &format, &bytes, err));
     return print_inspection(cli, &inspection, format, bytes, err);
 }
 
-static const struct cairn_cli_flag inspect_flags[] = {
-    {"tp-rule", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(tp_rules), 0, "RULES",
-     "How DeepSpeed's tensor parallel ranks cut parameters: GLOB=RULE,...; RULE is the dimension, "
-     "0:ROWS, halves or replicated."},
-    {"strict", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(strict), 0, NULL,
-     "Refuse files that hold a value of a class that is not known, instead of leaving it out."},
+static const struct cli_flag inspect_flags[] = {
+    CLI_FLAG_TP_RULE,
+    CLI_FLAG_STRICT,
 };
 
-const struct cairn_cli_verb cairn_cli_verb_inspect = {
-    .name = "inspect",
+const struct cli_verb cli_verb_inspect = {
+    CLI_VERB(inspect),
     .synopsis = "cairn inspect [flags] FILE|FOLDER|s3://bucket/path",
     .purpose = "List what a torch or safetensors file holds, or a folder of a checkpoint.",
     .examples = "  cairn inspect model.safetensors\n"
                 "  cairn inspect checkpoints --json\n"
                 "  cairn inspect s3://bucket/llm/optimizer.pt\n",
-    CAIRN_CLI_FLAGS(inspect_flags),
-    CAIRN_CLI_ARGUMENTS(1, 1),
+    CLI_TAKES(inspect_flags, 1, 1),
     .takes_paths = true,
-    .run = run_inspect,
 };

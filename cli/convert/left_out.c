@@ -10,7 +10,6 @@
 #include "cli/shell/output.h"
 #include "common/text.h"
 #include "formats/torch/dcp.h"
-#include "formats/torch/torch_assembly.h"
 #include "formats/torch/torch_ranks.h"
 
 /* By name suffix: DeepSpeed files whose values hold for all ranks; `taken`: values that
@@ -32,7 +31,7 @@ static const struct rule {
 };
 
 /* prefix: of a rank's file; else NULL. */
-static enum cairn_code add_opened(struct cairn_cli_weights *weights, const struct cairn_torch *file,
+static enum cairn_code add_opened(struct cli_weights *weights, const struct cairn_torch *file,
                                   bool archives, const struct rule *rule, const char *prefix,
                                   struct cairn_error *err) {
     const struct cairn_torch_plain plain = {.file = file,
@@ -44,7 +43,7 @@ static enum cairn_code add_opened(struct cairn_cli_weights *weights, const struc
     return cairn_torch_plain_add(&plain, &weights->assembly, err);
 }
 
-static enum cairn_code add_input(struct cairn_cli_weights *weights, const struct cairn_input *input,
+static enum cairn_code add_input(struct cli_weights *weights, const struct cairn_input *input,
                                  bool archives, const struct rule *rule, const char *prefix,
                                  struct cairn_error *err) {
     struct cairn_torch file;
@@ -58,8 +57,12 @@ static enum cairn_code add_input(struct cairn_cli_weights *weights, const struct
     return code;
 }
 
+static bool is_deepspeed(enum cairn_format format) {
+    return format == CAIRN_FORMAT_ZERO || format == CAIRN_FORMAT_UNIVERSAL;
+}
+
 /* NULL: no such file, or another rank's. */
-static const struct rule *rule_of(const struct cairn_cli_weights *weights, const char *path) {
+static const struct rule *rule_of(const struct cli_weights *weights, const char *path) {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     for (size_t i = 0; i < CAIRN_COUNT(rules); i++) {
         size_t size = strlen(name), end = strlen(rules[i].end);
@@ -76,48 +79,31 @@ static const struct rule *rule_of(const struct cairn_cli_weights *weights, const
 
 static enum cairn_code open_shard(void *context, const char *name, const struct cairn_input **ret,
                                   struct cairn_error *err) {
-    const struct cairn_cli_weights *weights = context;
+    const struct cli_weights *weights = context;
     const struct cairn_manifest *manifest = &weights->source.version.manifest;
     for (uint32_t i = 0; i < manifest->shard_count; i++) {
         if (strcmp(manifest->shards[i].name, name) != 0) continue;
-        *ret = cairn_cli_shard_inputs_at(weights->inputs, i);
+        *ret = cli_shard_inputs_at(weights->inputs, i);
         return CAIRN_OK;
     }
     return cairn_fail(err, CAIRN_NOT_FOUND, "%s is not there", cairn_short(name).text);
 }
 
-/* Adds objects of a DCP folder whose tensors are in the layout. */
-static enum cairn_code add_dcp(struct cairn_cli_weights *weights,
-                               const struct cairn_zero_folder *folder, struct cairn_error *err) {
-    struct cairn_assembly *assembly = &weights->assembly, own = {0};
-    if (!cairn_dcp_is(folder)) return CAIRN_OK;
-    enum cairn_code code = cairn_dcp_assemble(folder, &own, err);
-    for (size_t i = 0; code == CAIRN_OK && i < own.object_count; i++) {
-        struct cairn_assembly_piece piece = own.objects[i].piece;
-        code = cairn_assembly_add_input(assembly, own.inputs[piece.input], &piece.input, err);
-        if (code == CAIRN_OK)
-            code = cairn_assembly_add_object(assembly, own.objects[i].name, &piece,
-                                             own.objects[i].holds_tensors, err);
-    }
-    cairn_assembly_release(&own);
-    return code;
-}
-
 /* Adds objects of the first rank's files; see formats/torch/torch_ranks.h. */
-static enum cairn_code add_ranks(struct cairn_cli_weights *weights,
+static enum cairn_code add_ranks(struct cli_weights *weights,
                                  const struct cairn_zero_folder *folder, bool archives,
                                  struct cairn_error *err) {
     size_t model, optimizer;
     CAIRN_TRY(cairn_torch_ranks_first(folder, &model, &optimizer, err));
-    CAIRN_TRY(add_input(weights, cairn_cli_shard_inputs_at(weights->inputs, (uint32_t)model),
-                        archives, NULL, "", err));
+    CAIRN_TRY(add_input(weights, cli_shard_inputs_at(weights->inputs, (uint32_t)model), archives,
+                        NULL, "", err));
     if (!weights->optimizer || optimizer == SIZE_MAX) return CAIRN_OK;
-    return add_input(weights, cairn_cli_shard_inputs_at(weights->inputs, (uint32_t)optimizer),
-                     archives, NULL, CAIRN_TORCH_RANKS_OPTIMIZER, err);
+    return add_input(weights, cli_shard_inputs_at(weights->inputs, (uint32_t)optimizer), archives,
+                     NULL, CAIRN_TORCH_RANKS_OPTIMIZER, err);
 }
 
 /* Adds the objects of the version's files by the rules for folders. */
-static enum cairn_code add_folder(struct cairn_cli_weights *weights, bool dcp, bool archives,
+static enum cairn_code add_folder(struct cli_weights *weights, bool dcp, bool archives,
                                   struct cairn_error *err) {
     const struct cairn_manifest *manifest = &weights->source.version.manifest;
     CAIRN_AUTO_HEAP const char **names = calloc(manifest->shard_count + 1, sizeof *names);
@@ -128,64 +114,68 @@ static enum cairn_code add_folder(struct cairn_cli_weights *weights, bool dcp, b
                                              .count = manifest->shard_count,
                                              .open = open_shard,
                                              .strict = weights->strict};
-    if (dcp) return add_dcp(weights, &folder, err);
+    if (dcp) {
+        /* Adds objects of a DCP folder whose tensors are in the layout. */
+        struct cairn_assembly *assembly = &weights->assembly, own = {0};
+        if (!cairn_dcp_is(&folder)) return CAIRN_OK;
+        enum cairn_code code = cairn_dcp_assemble(&folder, &own, err);
+        for (size_t i = 0; code == CAIRN_OK && i < own.object_count; i++) {
+            struct cairn_assembly_piece piece = own.objects[i].piece;
+            code = cairn_assembly_add_input(assembly, own.inputs[piece.input], &piece.input, err);
+            if (code == CAIRN_OK)
+                code = cairn_assembly_add_object(assembly, own.objects[i].name, &piece,
+                                                 own.objects[i].holds_tensors, err);
+        }
+        cairn_assembly_release(&own);
+        return code;
+    }
     return cairn_torch_ranks_is(&folder) ? add_ranks(weights, &folder, archives, err) : CAIRN_OK;
 }
 
-/* As in local folders: training_args.bin is no model. */
-static bool is_model(const char *name) {
-    size_t size = strlen(name);
-    return strncmp(name, "pytorch_model", 13) == 0 && size > 4 && !strcmp(name + size - 4, ".bin");
-}
-
 /* A version's format is only a claim: if a file cannot be parsed, it is left out by name. */
-static enum cairn_code add_or_leave_out(struct cairn_cli_weights *weights, const char *name,
+static enum cairn_code add_or_leave_out(struct cli_weights *weights, const char *name,
                                         enum cairn_code code, const struct cairn_error *why,
                                         struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {0};
-    if (code != CAIRN_UNSUPPORTED && code != CAIRN_INVALID && code != CAIRN_TOO_LARGE) {
-        if (code && err) *err = *why;
-        return code;
-    }
+    if (code != CAIRN_UNSUPPORTED && code != CAIRN_INVALID && code != CAIRN_TOO_LARGE)
+        return cairn_pass(err, code, why);
     CAIRN_TRY(cairn_buf_printf(&text, err, "what it holds beside tensors: %s", why->message));
     return cairn_assembly_leave_out(&weights->assembly, name, text.data, err);
 }
 
-static enum cairn_code add_stored(struct cairn_cli_weights *weights, bool archives,
-                                  struct cairn_error *err) {
-    const struct cairn_manifest *manifest = &weights->source.version.manifest;
-    const char *tag = manifest->format_tag ? manifest->format_tag : "";
-    bool zero = strncmp(tag, "deepspeed-", 10) == 0;
-    struct cairn_error why = {0};
-    bool dcp = strcmp(tag, "torch-dcp") == 0, ranks = strcmp(tag, CAIRN_TORCH_RANKS_FORMAT) == 0;
-    if (dcp || ranks) {
-        enum cairn_code code = add_folder(weights, dcp, archives, &why);
-        return add_or_leave_out(weights, dcp ? CAIRN_DCP_METADATA : tag, code, &why, err);
+enum cairn_code cli_weights_add_plain(struct cli_weights *weights, bool archives,
+                                      struct cairn_error *err) {
+    if (weights->stored && weights->source.version.layout.name_count) {
+        const struct cairn_manifest *manifest = &weights->source.version.manifest;
+        enum cairn_format format = cairn_format_of_tag(manifest->format_tag);
+        bool zero = is_deepspeed(format), dcp = format == CAIRN_FORMAT_DCP;
+        struct cairn_error why = {0};
+        if (dcp || format == CAIRN_FORMAT_RANKS) {
+            enum cairn_code code = add_folder(weights, dcp, archives, &why);
+            const char *name = dcp ? CAIRN_DCP_METADATA : manifest->format_tag;
+            return add_or_leave_out(weights, name, code, &why, err);
+        }
+        if (!zero && format != CAIRN_FORMAT_TORCH && format != CAIRN_FORMAT_HF_TORCH)
+            return CAIRN_OK;
+        for (uint32_t i = 0; i < manifest->shard_count; i++) {
+            const char *name = manifest->shards[i].name;
+            const struct rule *rule = zero ? rule_of(weights, name) : NULL;
+            if (zero && !rule) continue;
+            /* As in local folders: training_args.bin is no model. */
+            bool model = cairn_text_starts(name, "pytorch_model") && cairn_text_ends(name, ".bin");
+            if (format == CAIRN_FORMAT_HF_TORCH && !model) continue;
+            enum cairn_code code = add_input(weights, cli_shard_inputs_at(weights->inputs, i),
+                                             archives, rule, NULL, &why);
+            CAIRN_TRY(add_or_leave_out(weights, name, code, &why, err));
+        }
+        return CAIRN_OK;
     }
-    if (!zero && strcmp(tag, "torch") != 0 && strcmp(tag, "hf-torch") != 0) return CAIRN_OK;
-    for (uint32_t i = 0; i < manifest->shard_count; i++) {
-        const char *name = manifest->shards[i].name;
-        const struct rule *rule = zero ? rule_of(weights, name) : NULL;
-        if (zero && !rule) continue;
-        if (strcmp(tag, "hf-torch") == 0 && !is_model(name)) continue;
-        enum cairn_code code = add_input(weights, cairn_cli_shard_inputs_at(weights->inputs, i),
-                                         archives, rule, NULL, &why);
-        CAIRN_TRY(add_or_leave_out(weights, name, code, &why, err));
-    }
-    return CAIRN_OK;
-}
-
-enum cairn_code cairn_cli_weights_add_plain(struct cairn_cli_weights *weights, bool archives,
-                                            struct cairn_error *err) {
-    if (weights->stored && weights->source.version.layout.name_count)
-        return add_stored(weights, archives, err);
-    bool zero = strncmp(weights->format, "deepspeed-", 10) == 0;
+    bool zero = is_deepspeed(weights->format);
     for (size_t i = 0; i < weights->count; i++) {
-        struct cairn_cli_weights_file *file = weights->files[i];
+        struct cli_weights_file *file = weights->files[i];
         const struct rule *rule = zero ? rule_of(weights, file->name) : NULL;
         const struct cairn_input *input =
-            weights->stored ? cairn_cli_shard_inputs_at(weights->inputs, file->shard)
-                            : &file->input;
+            weights->stored ? cli_shard_inputs_at(weights->inputs, file->shard) : &file->input;
         enum cairn_code code = CAIRN_OK;
         if (rule)
             code = add_input(weights, input, archives, rule, NULL, err);
@@ -214,8 +204,8 @@ static enum cairn_code is_archive(const struct cairn_assembly *assembly,
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_cli_items_take(struct cairn_assembly *assembly, bool keeps_objects,
-                                     struct cairn_error *err) {
+enum cairn_code cli_items_take(struct cairn_assembly *assembly, bool keeps_objects,
+                               struct cairn_error *err) {
     for (size_t i = 0; i < assembly->tensor_count; i++) {
         const struct cairn_assembly_tensor *item = &assembly->tensors[i];
         bool archive = false;
@@ -238,7 +228,7 @@ enum cairn_code cairn_cli_items_take(struct cairn_assembly *assembly, bool keeps
 #define LINE_BYTES 900
 #define FORMAT "format" /* "pt" in every file; no reader needs it */
 
-static bool is_left_out(const struct cairn_cli_left_out *left_out,
+static bool is_left_out(const struct cli_left_out *left_out,
                         const struct cairn_assembly_object *object) {
     if (left_out->keeps_objects) return false;
     return !left_out->only || fnmatch(left_out->only, object->name, 0) == 0;
@@ -249,11 +239,25 @@ static enum cairn_code add_row(json_t *rows, const char *name, const char *why,
     json_t *row = why ? json_pack("{s:s, s:s}", "name", name, "why", why) : json_string(name);
     return json_array_append_new(rows, row) == 0
                ? CAIRN_OK
-               : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for what is left out");
+               : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of what is left out");
 }
 
-static enum cairn_code add_texts(const struct cairn_cli_left_out *left_out, json_t *rows,
-                                 struct cairn_error *err) {
+enum cairn_code cli_left_out_rows(const struct cli_left_out *left_out, json_t *rows, json_t *plain,
+                                  struct cairn_error *err) {
+    const struct cairn_assembly *assembly = left_out->assembly;
+    for (size_t i = 0; i < assembly->left_out_count; i++) {
+        const struct cairn_assembly_left_out *left = &assembly->left_out[i];
+        CAIRN_TRY(add_row(rows, left->name, left->why, err));
+        json_t *row = json_array_get(rows, json_array_size(rows) - 1);
+        if (left->class && json_object_set_new(row, "class", json_string(left->class)) != 0)
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of what is left out");
+    }
+    for (size_t i = 0; i < assembly->object_count; i++) {
+        const struct cairn_assembly_object *object = &assembly->objects[i];
+        if (!is_left_out(left_out, object)) continue;
+        CAIRN_TRY(object->holds_tensors ? add_row(rows, object->name, OF_TENSORS, err)
+                                        : add_row(plain, object->name, NULL, err));
+    }
     const char *key;
     json_t *text;
     if (left_out->keeps_texts) return CAIRN_OK;
@@ -266,34 +270,14 @@ static enum cairn_code add_texts(const struct cairn_cli_left_out *left_out, json
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_cli_left_out_rows(const struct cairn_cli_left_out *left_out, json_t *rows,
-                                        json_t *plain, struct cairn_error *err) {
-    const struct cairn_assembly *assembly = left_out->assembly;
-    for (size_t i = 0; i < assembly->left_out_count; i++) {
-        const struct cairn_assembly_left_out *left = &assembly->left_out[i];
-        CAIRN_TRY(add_row(rows, left->name, left->why, err));
-        json_t *row = json_array_get(rows, json_array_size(rows) - 1);
-        if (left->class && json_object_set_new(row, "class", json_string(left->class)) != 0)
-            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for what is left out");
-    }
-    for (size_t i = 0; i < assembly->object_count; i++) {
-        const struct cairn_assembly_object *object = &assembly->objects[i];
-        if (!is_left_out(left_out, object)) continue;
-        CAIRN_TRY(object->holds_tensors ? add_row(rows, object->name, OF_TENSORS, err)
-                                        : add_row(plain, object->name, NULL, err));
-    }
-    return add_texts(left_out, rows, err);
-}
-
 static void note_some_texts(struct cairn_buf *names) {
     if (names->size)
-        cairn_cli_note("left out: of __metadata__, which --to safetensors keeps: %s", names->data);
+        cli_note("left out: of __metadata__, which --to safetensors keeps: %s", names->data);
     names->size = 0;
 }
 
 /* One line for all: LoRA files have a hundred texts. */
-static enum cairn_code note_texts(const struct cairn_cli_left_out *left_out,
-                                  struct cairn_error *err) {
+static enum cairn_code note_texts(const struct cli_left_out *left_out, struct cairn_error *err) {
     CAIRN_AUTO(buf) names = {0};
     const char *key;
     json_t *text;
@@ -307,29 +291,28 @@ static enum cairn_code note_texts(const struct cairn_cli_left_out *left_out,
     return CAIRN_OK;
 }
 
-void cairn_cli_left_out_note(const struct cairn_cli_left_out *left_out) {
+void cli_left_out_note(const struct cli_left_out *left_out) {
     const struct cairn_assembly *assembly = left_out->assembly;
     const char *first = NULL;
     size_t plain = 0, opaque = 0;
     for (size_t i = 0; i < assembly->left_out_count; i++) {
         const struct cairn_assembly_left_out *left = &assembly->left_out[i];
         if (left->class && opaque++ >= OPAQUE_SHOWN) continue;
-        cairn_cli_note(left_out->keeps_files && left->file ? "kept as a file alone: %s: %s"
-                                                           : "left out: %s: %s",
-                       left->name, left->why);
+        cli_note(left_out->keeps_files && left->file ? "kept as a file alone: %s: %s"
+                                                     : "left out: %s: %s",
+                 left->name, left->why);
     }
     if (opaque > OPAQUE_SHOWN)
-        cairn_cli_note("left out: %zu values of classes that are not known; --json names each",
-                       opaque);
-    if (note_texts(left_out, NULL)) cairn_cli_note("left out: further texts of __metadata__");
+        cli_note("left out: %zu values of classes that are not known; --json names each", opaque);
+    if (note_texts(left_out, NULL)) cli_note("left out: further texts of __metadata__");
     for (size_t i = 0; i < assembly->object_count; i++) {
         const struct cairn_assembly_object *object = &assembly->objects[i];
         if (!is_left_out(left_out, object)) continue;
-        if (object->holds_tensors) cairn_cli_note("left out: %s: " OF_TENSORS, object->name);
+        if (object->holds_tensors) cli_note("left out: %s: " OF_TENSORS, object->name);
         if (!object->holds_tensors && plain++ == 0) first = object->name;
     }
-    if (plain == 1) cairn_cli_note("left out: %s: " PLAIN, first);
+    if (plain == 1) cli_note("left out: %s: " PLAIN, first);
     if (plain > 1)
-        cairn_cli_note("left out: %zu plain values, as %s; --to dcp keeps them, --json names each",
-                       plain, first);
+        cli_note("left out: %zu plain values, as %s; --to dcp keeps them, --json names each", plain,
+                 first);
 }

@@ -3,7 +3,6 @@
  * as a read of all its elements, and the plan's pieces become the assembly's. */
 #include "cli/convert/inside.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 
 #include "api/table/layout.h"
@@ -22,12 +21,12 @@ struct slot {
     size_t size;
 };
 struct shard_input {
-    struct cairn_cli_shard_inputs *owner;
+    struct cli_shard_inputs *owner;
     const struct cairn_manifest_shard *shard;
     struct cairn_input input;
 };
-struct cairn_cli_shard_inputs {
-    const struct cairn_cli_source *source;
+struct cli_shard_inputs {
+    const struct cli_source *source;
     struct shard_input *items;
     struct cairn_lock lock;
     struct {
@@ -38,16 +37,16 @@ struct cairn_cli_shard_inputs {
 static void free_slot(struct slot *slot) {
     if (!slot) return;
     cairn_cli_reader_free(slot->reader);
-    cairn_pages_unmap(slot->chunk, CAIRN_CLI_CHUNK_BYTES);
+    cairn_pages_unmap(slot->chunk, CLI_CHUNK_BYTES);
     free(slot);
 }
 
-static enum cairn_code new_slot(const struct cairn_cli_shard_inputs *inputs, struct slot **ret,
+static enum cairn_code new_slot(const struct cli_shard_inputs *inputs, struct slot **ret,
                                 struct cairn_error *err) {
     struct slot *slot = calloc(1, sizeof *slot);
     if (!slot) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a reader");
-    enum cairn_code code = cairn_cli_reader_new(inputs->source, &slot->reader, err);
-    if (code == CAIRN_OK && !(slot->chunk = cairn_pages_map(CAIRN_CLI_CHUNK_BYTES)))
+    enum cairn_code code = cli_reader_new(inputs->source, &slot->reader, err);
+    if (code == CAIRN_OK && !(slot->chunk = cairn_pages_map(CLI_CHUNK_BYTES)))
         code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for blocks of a shard");
     if (code == CAIRN_OK)
         *ret = slot;
@@ -62,7 +61,7 @@ static bool holds(const struct slot *slot, const struct cairn_manifest_shard *sh
 }
 
 /* Takes the idle slot holding this byte, else the last used one; NULL: none is idle. */
-static struct slot *take_slot(struct cairn_cli_shard_inputs *inputs,
+static struct slot *take_slot(struct cli_shard_inputs *inputs,
                               const struct cairn_manifest_shard *shard, uint64_t offset) {
     CAIRN_HOLD(&inputs->lock);
     struct slot **at = &inputs->locked.idle;
@@ -73,24 +72,10 @@ static struct slot *take_slot(struct cairn_cli_shard_inputs *inputs,
     return slot;
 }
 
-static void give_slot(struct cairn_cli_shard_inputs *inputs, struct slot *slot) {
+static void give_slot(struct cli_shard_inputs *inputs, struct slot *slot) {
     CAIRN_HOLD(&inputs->lock);
     slot->next = inputs->locked.idle;
     inputs->locked.idle = slot;
-}
-
-/* Reads the blocks around offset and those after it, up to `size` and the chunk's capacity. */
-static enum cairn_code fill_chunk(struct slot *slot, const struct cairn_manifest_shard *shard,
-                                  uint64_t offset, uint64_t size, struct cairn_error *err) {
-    uint64_t begin = offset / CAIRN_BLOCK_BYTES * CAIRN_BLOCK_BYTES;
-    uint64_t end = cairn_round_up(offset + size, CAIRN_BLOCK_BYTES);
-    end = cairn_min_u64(cairn_min_u64(end, shard->size_bytes), begin + CAIRN_CLI_CHUNK_BYTES);
-    slot->shard = NULL;
-    CAIRN_TRY(cairn_cli_read(slot->reader, shard, begin, slot->chunk, (size_t)(end - begin), err));
-    slot->shard = shard;
-    slot->offset = begin;
-    slot->size = (size_t)(end - begin);
-    return CAIRN_OK;
 }
 
 static enum cairn_code read_range(struct slot *slot, const struct cairn_manifest_shard *shard,
@@ -104,9 +89,21 @@ static enum cairn_code read_range(struct slot *slot, const struct cairn_manifest
         if (offset % CAIRN_BLOCK_BYTES == 0 && whole >= CAIRN_BLOCK_BYTES &&
             !holds(slot, shard, offset)) {
             some = whole; /* without the chunk */
-            CAIRN_TRY(cairn_cli_read(slot->reader, shard, offset, into, (size_t)some, err));
+            CAIRN_TRY(cli_read(slot->reader, shard, offset, into, (size_t)some, err));
         } else {
-            if (!holds(slot, shard, offset)) CAIRN_TRY(fill_chunk(slot, shard, offset, size, err));
+            if (!holds(slot, shard, offset)) {
+                /* Reads the blocks around offset and those after it, up to `size` and the chunk's
+                 * capacity. */
+                uint64_t begin = offset / CAIRN_BLOCK_BYTES * CAIRN_BLOCK_BYTES;
+                uint64_t end = cairn_round_up(offset + size, CAIRN_BLOCK_BYTES);
+                end = cairn_min_u64(cairn_min_u64(end, shard->size_bytes), begin + CLI_CHUNK_BYTES);
+                slot->shard = NULL;
+                CAIRN_TRY(
+                    cli_read(slot->reader, shard, begin, slot->chunk, (size_t)(end - begin), err));
+                slot->shard = shard;
+                slot->offset = begin;
+                slot->size = (size_t)(end - begin);
+            }
             some = cairn_min_u64(slot->size - (offset - slot->offset), size);
             memcpy(into, slot->chunk + (offset - slot->offset), (size_t)some);
         }
@@ -127,11 +124,10 @@ static enum cairn_code read_shard(void *context, uint64_t offset, void *into, si
     return code;
 }
 
-enum cairn_code cairn_cli_shard_inputs_new(const struct cairn_cli_source *source,
-                                           struct cairn_cli_shard_inputs **ret,
-                                           struct cairn_error *err) {
+enum cairn_code cli_shard_inputs_new(const struct cli_source *source, struct cli_shard_inputs **ret,
+                                     struct cairn_error *err) {
     const struct cairn_manifest *manifest = &source->version.manifest;
-    struct cairn_cli_shard_inputs *inputs = calloc(1, sizeof *inputs);
+    struct cli_shard_inputs *inputs = calloc(1, sizeof *inputs);
     if (inputs) inputs->items = calloc(manifest->shard_count + 1, sizeof *inputs->items);
     if (!inputs || !inputs->items) {
         free(inputs);
@@ -150,7 +146,7 @@ enum cairn_code cairn_cli_shard_inputs_new(const struct cairn_cli_source *source
     return CAIRN_OK;
 }
 
-void cairn_cli_shard_inputs_free(struct cairn_cli_shard_inputs *inputs) {
+void cli_shard_inputs_free(struct cli_shard_inputs *inputs) {
     if (!inputs) return;
     while (inputs->locked.idle) {
         struct slot *slot = inputs->locked.idle;
@@ -162,8 +158,8 @@ void cairn_cli_shard_inputs_free(struct cairn_cli_shard_inputs *inputs) {
     free(inputs);
 }
 
-const struct cairn_input *cairn_cli_shard_inputs_at(const struct cairn_cli_shard_inputs *inputs,
-                                                    uint32_t shard) {
+const struct cairn_input *cli_shard_inputs_at(const struct cli_shard_inputs *inputs,
+                                              uint32_t shard) {
     CAIRN_ASSERT(shard < inputs->source->version.manifest.shard_count);
     return &inputs->items[shard].input;
 }
@@ -176,8 +172,8 @@ struct item {
     bool by_rank; /* other ranks have their own of that name */
 };
 struct build {
-    const struct cairn_cli_source *source;
-    const struct cairn_cli_shard_inputs *inputs;
+    const struct cli_source *source;
+    const struct cli_shard_inputs *inputs;
     const char *without;
     bool skipped;
     struct cairn_assembly *assembly;
@@ -194,30 +190,12 @@ struct build {
 static void add_item(struct build *build, uint32_t index, uint32_t ref, bool by_rank) {
     const struct cairn_layout *layout = &build->source->version.layout;
     struct item *item = &build->items[build->count];
-    uint32_t table, tensor;
-    cairn_layout_ref_at(layout, ref, &table, &tensor);
-    cairn_table_tensor_at(&layout->tables[table], tensor, &item->tensor);
     item->index = index;
-    item->rank = layout->tables[table].rank;
+    item->rank = cairn_layout_tensor_at(layout, ref, &item->tensor)->rank;
     item->by_rank = by_rank;
     build->wants[build->count] =
         (struct cairn_plan_want){.tensor = item->tensor.name, .local_rank = item->rank};
     if (item->tensor.kind != CAIRN_TENSOR_ALIAS) build->count++;
-}
-
-static void add_items(struct build *build) {
-    const struct cairn_layout *layout = &build->source->version.layout;
-    for (uint32_t i = 0; i < layout->name_count; i++) {
-        struct cairn_view name;
-        uint32_t first, count;
-        cairn_layout_name_at(layout, i, &name, &first, &count);
-        size_t before = build->count;
-        add_item(build, i, first, false);
-        if (build->count == before || build->items[before].tensor.kind != CAIRN_TENSOR_LOCAL)
-            continue;
-        build->items[before].by_rank = count > 1;
-        for (uint32_t ref = 1; ref < count; ref++) add_item(build, i, first + ref, true);
-    }
 }
 
 static enum cairn_code make_room(struct build *build, struct cairn_error *err) {
@@ -260,39 +238,12 @@ static enum cairn_code assemble_item(struct build *build, const struct item *ite
         uint32_t *input = &build->inputs_of[from->shard];
         if (!*input) {
             CAIRN_TRY(cairn_assembly_add_input(
-                build->assembly, cairn_cli_shard_inputs_at(build->inputs, from->shard), input,
-                err));
+                build->assembly, cli_shard_inputs_at(build->inputs, from->shard), input, err));
             ++*input;
         }
         if (wanted)
             CAIRN_TRY(cairn_assembly_add_piece(build->assembly, *input - 1, from->offset,
                                                from->bytes, err));
-    }
-    return CAIRN_OK;
-}
-
-static enum cairn_code add_aliases(struct build *build, struct cairn_error *err) {
-    const struct cairn_layout *layout = &build->source->version.layout;
-    for (uint32_t i = 0; i < layout->name_count; i++) {
-        CAIRN_AUTO(buf) name = {0};
-        struct cairn_tensor tensor;
-        struct cairn_view text;
-        uint32_t first, count, table, number, of;
-        cairn_layout_name_at(layout, i, &text, &first, &count);
-        cairn_layout_ref_at(layout, first, &table, &number);
-        cairn_table_tensor_at(&layout->tables[table], number, &tensor);
-        if (tensor.kind != CAIRN_TENSOR_ALIAS || !is_wanted(build, text)) continue;
-        CAIRN_TRY(cairn_plan_resolve(layout, text, &of, err));
-        CAIRN_TRY(cairn_buf_append(&name, text.data, text.size, err));
-        cairn_layout_name_at(layout, of, &text, &first, &count);
-        cairn_layout_ref_at(layout, first, &table, &number);
-        cairn_table_tensor_at(&layout->tables[table], number, &tensor);
-        if (tensor.kind == CAIRN_TENSOR_LOCAL && count > 1)
-            CAIRN_TRY(cairn_assembly_leave_out(
-                build->assembly, name.data, "another name of what each rank has its own of", err));
-        else
-            CAIRN_TRY(
-                cairn_assembly_add_alias(build->assembly, name.data, build->numbers[of], err));
     }
     return CAIRN_OK;
 }
@@ -307,10 +258,10 @@ static enum cairn_code add_texts(struct build *build, struct cairn_error *err) {
             !cairn_layout_keeps_file(&build->source->version.layout, manifest->shards[i].rank,
                                      cairn_view_of(name)))
             continue;
-        enum cairn_code code = cairn_safetensors_add_texts(
-            cairn_cli_shard_inputs_at(build->inputs, i), name, build->assembly, &why);
+        enum cairn_code code = cairn_safetensors_add_texts(cli_shard_inputs_at(build->inputs, i),
+                                                           name, build->assembly, &why);
         if (code == CAIRN_OK || code == CAIRN_INVALID || code == CAIRN_UNSUPPORTED) continue;
-        return cairn_cli_pass_on(&why, code, err);
+        return cairn_pass(err, code, &why);
     }
     return CAIRN_OK;
 }
@@ -319,13 +270,42 @@ static enum cairn_code assemble(struct build *build, struct cairn_error *err) {
     const struct cairn_manifest *manifest = &build->source->version.manifest;
     size_t piece = 0;
     CAIRN_TRY(make_room(build, err));
-    add_items(build);
+    const struct cairn_layout *layout = &build->source->version.layout;
+    for (uint32_t i = 0; i < layout->name_count; i++) {
+        struct cairn_view name;
+        uint32_t first, count;
+        cairn_layout_name_at(layout, i, &name, &first, &count);
+        size_t before = build->count;
+        add_item(build, i, first, false);
+        if (build->count == before || build->items[before].tensor.kind != CAIRN_TENSOR_LOCAL)
+            continue;
+        build->items[before].by_rank = count > 1;
+        for (uint32_t ref = 1; ref < count; ref++) add_item(build, i, first + ref, true);
+    }
     CAIRN_TRY(cairn_plan_reads(manifest, &build->source->version.layout, build->wants, build->count,
                                &build->pieces, err));
     for (size_t i = 0; i < build->count; i++)
         CAIRN_TRY(assemble_item(build, &build->items[i], &piece, err));
     CAIRN_ASSERT(piece == build->pieces.count);
-    CAIRN_TRY(add_aliases(build, err));
+    for (uint32_t i = 0; i < layout->name_count; i++) {
+        CAIRN_AUTO(buf) name = {0};
+        struct cairn_tensor tensor;
+        struct cairn_view text;
+        uint32_t first, count, of;
+        cairn_layout_name_at(layout, i, &text, &first, &count);
+        (void)cairn_layout_tensor_at(layout, first, &tensor);
+        if (tensor.kind != CAIRN_TENSOR_ALIAS || !is_wanted(build, text)) continue;
+        CAIRN_TRY(cairn_plan_resolve(layout, text, &of, err));
+        CAIRN_TRY(cairn_buf_append(&name, text.data, text.size, err));
+        cairn_layout_name_at(layout, of, &text, &first, &count);
+        (void)cairn_layout_tensor_at(layout, first, &tensor);
+        if (tensor.kind == CAIRN_TENSOR_LOCAL && count > 1)
+            CAIRN_TRY(cairn_assembly_leave_out(
+                build->assembly, name.data, "another name of what each rank has its own of", err));
+        else
+            CAIRN_TRY(
+                cairn_assembly_add_alias(build->assembly, name.data, build->numbers[of], err));
+    }
     CAIRN_TRY(add_texts(build, err));
     if (build->skipped)
         CAIRN_TRY(cairn_assembly_leave_out(build->assembly, build->without,
@@ -337,10 +317,9 @@ static enum cairn_code assemble(struct build *build, struct cairn_error *err) {
     return cairn_assembly_check(build->assembly, err);
 }
 
-enum cairn_code cairn_cli_stored_assemble(const struct cairn_cli_source *source,
-                                          const struct cairn_cli_shard_inputs *inputs,
-                                          const char *without, struct cairn_assembly *assembly,
-                                          struct cairn_error *err) {
+enum cairn_code cli_stored_assemble(const struct cli_source *source,
+                                    const struct cli_shard_inputs *inputs, const char *without,
+                                    struct cairn_assembly *assembly, struct cairn_error *err) {
     struct build build = {
         .source = source, .inputs = inputs, .without = without, .assembly = assembly};
     enum cairn_code code = assemble(&build, err);

@@ -41,7 +41,6 @@
 #include "formats/assembly/models.h"
 #include "formats/safetensors.h"
 #include "formats/torch/dcp.h"
-#include "formats/torch/torch_assembly.h"
 #include "formats/torch/torch_ranks.h"
 #include "formats/zero/zero.h"
 #include "store/s3/config.h"
@@ -49,13 +48,11 @@
 #define FILES_MAX 1048576
 #define LATEST "latest"
 #define LATEST_UNIVERSAL "latest_universal"
-#define FORMAT_ZERO "deepspeed-zero"
-#define FORMAT_UNIVERSAL "deepspeed-universal"
 
-void cairn_cli_weights_release(struct cairn_cli_weights *weights) {
+void cli_weights_release(struct cli_weights *weights) {
     cairn_assembly_release(&weights->assembly);
-    cairn_cli_shard_inputs_free(weights->inputs);
-    if (weights->stored) cairn_cli_source_release(&weights->source);
+    cli_shard_inputs_free(weights->inputs);
+    if (weights->stored) cli_source_release(&weights->source);
     for (size_t i = 0; i < weights->count; i++) {
         cairn_torch_release(&weights->files[i]->torch);
         cairn_file_release(&weights->files[i]->file);
@@ -66,14 +63,14 @@ void cairn_cli_weights_release(struct cairn_cli_weights *weights) {
     free(weights->names);
     if (weights->has_folder) close(weights->folder_fd);
     cairn_cli_bucket_source_free(weights->bucket);
-    *weights = (struct cairn_cli_weights){0};
+    *weights = (struct cli_weights){0};
 }
 
-static enum cairn_code add_file(struct cairn_cli_weights *weights, const char *name,
-                                size_t *capacity, struct cairn_error *err) {
+static enum cairn_code add_file(struct cli_weights *weights, const char *name, size_t *capacity,
+                                struct cairn_error *err) {
     CAIRN_TRY(CAIRN_ARRAY_ROOM(weights->files, weights->count, *capacity, FILES_MAX,
                                "files of a folder", err));
-    struct cairn_cli_weights_file *file = calloc(1, sizeof *file);
+    struct cli_weights_file *file = calloc(1, sizeof *file);
     if (file) file->name = strdup(name);
     if (!file || !file->name) {
         free(file);
@@ -84,8 +81,8 @@ static enum cairn_code add_file(struct cairn_cli_weights *weights, const char *n
 }
 
 /* Lists the entries of a folder below, each named by its path. */
-static enum cairn_code list_below(struct cairn_cli_weights *weights, const char *below,
-                                  size_t *capacity, struct cairn_error *err) {
+static enum cairn_code list_below(struct cli_weights *weights, const char *below, size_t *capacity,
+                                  struct cairn_error *err) {
     const char *path = *below ? below : ".";
     CAIRN_AUTO_FD fd = cairn_open_below(weights->folder_fd, path, O_DIRECTORY, weights->links);
     DIR *folder = fd < 0 ? NULL : fdopendir(fd);
@@ -102,14 +99,14 @@ static enum cairn_code list_below(struct cairn_cli_weights *weights, const char 
     return code;
 }
 
-static bool is_folder(const struct cairn_cli_weights *weights, const char *name) {
+static bool is_folder(const struct cli_weights *weights, const char *name) {
     CAIRN_AUTO_FD fd =
         cairn_open_below(weights->folder_fd, name, O_PATH | O_DIRECTORY, weights->links);
     return fd >= 0;
 }
 
 /* Lists its files and, if it has zero/, those of the folders in zero/. */
-static enum cairn_code list_folder(struct cairn_cli_weights *weights, struct cairn_error *err) {
+static enum cairn_code list_folder(struct cli_weights *weights, struct cairn_error *err) {
     size_t capacity = 0;
     CAIRN_TRY(list_below(weights, "", &capacity, err));
     if (!is_folder(weights, CAIRN_ZERO_UNIVERSAL)) return CAIRN_OK;
@@ -124,16 +121,8 @@ static enum cairn_code list_folder(struct cairn_cli_weights *weights, struct cai
     return CAIRN_OK;
 }
 
-static enum cairn_code list_names(struct cairn_cli_weights *weights, struct cairn_error *err) {
-    weights->names = calloc(weights->count + 1, sizeof *weights->names);
-    if (!weights->names) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for names");
-    for (size_t i = 0; i < weights->count; i++) weights->names[i] = weights->files[i]->name;
-    return CAIRN_OK;
-}
-
-static enum cairn_code open_path(const struct cairn_cli_weights *weights, int at_fd,
-                                 const char *path, struct cairn_cli_weights_file *file,
-                                 struct cairn_error *err) {
+static enum cairn_code open_path(const struct cli_weights *weights, int at_fd, const char *path,
+                                 struct cli_weights_file *file, struct cairn_error *err) {
     CAIRN_TRY(cairn_file_open_below(at_fd, path, weights->links, &file->file, err));
     CAIRN_TRY(cairn_input_of_file(&file->file, &file->input, err));
     file->input.name = file->name;
@@ -145,12 +134,12 @@ static int by_text(const void *a, const void *b) {
 }
 
 /* Opens an object below the bucket's folder; "": the named object itself. */
-static enum cairn_code open_object(struct cairn_cli_weights *weights, const char *name,
-                                   struct cairn_cli_weights_file *file, struct cairn_error *err) {
-    struct cairn_cli_object object;
+static enum cairn_code open_object(struct cli_weights *weights, const char *name,
+                                   struct cli_weights_file *file, struct cairn_error *err) {
+    struct cli_object object;
     CAIRN_AUTO(buf) below = {0};
     CAIRN_TRY(cairn_buf_printf(&below, err, "%s%s", weights->below, name));
-    CAIRN_TRY(cairn_cli_bucket_source_object(weights->bucket, below.data, &object, err));
+    CAIRN_TRY(cli_bucket_source_object(weights->bucket, below.data, &object, err));
     file->input = object.input;
     file->input.name = file->name;
     file->opened = true;
@@ -161,13 +150,13 @@ static enum cairn_code open_object(struct cairn_cli_weights *weights, const char
 /* names are sorted by use_files. */
 static enum cairn_code open_name(void *context, const char *name, const struct cairn_input **ret,
                                  struct cairn_error *err) {
-    struct cairn_cli_weights *weights = context;
+    struct cli_weights *weights = context;
     const char **at =
         bsearch(&name, weights->names, weights->count, sizeof *weights->names, by_text);
     if (!at) return cairn_fail(err, CAIRN_NOT_FOUND, "%s is not there", name);
-    struct cairn_cli_weights_file *file = weights->files[at - weights->names];
+    struct cli_weights_file *file = weights->files[at - weights->names];
     if (weights->stored) {
-        *ret = cairn_cli_shard_inputs_at(weights->inputs, file->shard);
+        *ret = cli_shard_inputs_at(weights->inputs, file->shard);
         return CAIRN_OK;
     }
     *ret = &file->input;
@@ -192,7 +181,7 @@ static enum cairn_code take_tag(const struct cairn_input *input, const char *lat
 }
 
 /* Enters the tag folder that `latest` names, or stays. */
-static enum cairn_code choose_folder(struct cairn_cli_weights *weights, struct cairn_error *err) {
+static enum cairn_code choose_folder(struct cli_weights *weights, struct cairn_error *err) {
     static const char *const latest[] = {LATEST, LATEST_UNIVERSAL};
     for (size_t i = 0; i < CAIRN_COUNT(latest); i++) {
         CAIRN_AUTO(file) file = {0};
@@ -202,8 +191,7 @@ static enum cairn_code choose_folder(struct cairn_cli_weights *weights, struct c
         enum cairn_code code =
             cairn_file_open_below(weights->folder_fd, latest[i], weights->links, &file, &why);
         if (code == CAIRN_NOT_FOUND) continue;
-        if (code && err) *err = why;
-        if (code) return code;
+        CAIRN_TRY(cairn_pass(err, code, &why));
         CAIRN_TRY(cairn_input_of_file(&file, &input, err));
         CAIRN_TRY(take_tag(&input, latest[i], tag, err));
         int fd = cairn_open_below(weights->folder_fd, tag, O_DIRECTORY, weights->links);
@@ -219,27 +207,17 @@ static enum cairn_code choose_folder(struct cairn_cli_weights *weights, struct c
     return CAIRN_OK;
 }
 
-static enum cairn_code use_input(struct cairn_cli_weights *weights,
-                                 struct cairn_cli_weights_file *file,
+static enum cairn_code use_input(struct cli_weights *weights, struct cli_weights_file *file,
                                  const struct cairn_input *input, struct cairn_assembly *assembly,
                                  struct cairn_safetensors_parts *parts, struct cairn_error *err) {
-    char first[16] = {0};
-    size_t size = (size_t)cairn_min_u64(input->size_bytes, sizeof first);
-    CAIRN_TRY(cairn_input_read(input, 0, first, size, err));
-    if (size > 8 && first[8] == '{') {
-        weights->format = "safetensors";
-        return cairn_damaged(cairn_safetensors_assemble(input, file->name, assembly, parts, err),
-                             err);
-    }
-    if (!cairn_torch_begins((struct cairn_view){first, size}))
-        return cairn_input_refuse(input, cairn_model_is_like(file->name), err);
-    weights->format = "torch";
-    CAIRN_TRY(cairn_damaged(cairn_torch_open(input, weights->strict, &file->torch, err), err));
-    return cairn_damaged(cairn_torch_assemble(&file->torch, "", assembly, err), err);
+    const struct cairn_reading reading = {input,    file->name, weights->strict,
+                                          assembly, parts,      &file->torch};
+    CAIRN_TRY(cairn_format_of_file(input, file->name, &weights->format, err));
+    return cairn_damaged(cairn_format_read_file(weights->format, &reading, err), err);
 }
 
 /* torch's DCP writer names rank files "shard-..."; entries beginning at 0 may be pieces, too. */
-static enum cairn_code check_parts(const struct cairn_cli_weights_file *file,
+static enum cairn_code check_parts(const struct cli_weights_file *file,
                                    const struct cairn_safetensors_parts *parts,
                                    struct cairn_error *err) {
     if (!parts->count || !cairn_text_starts(file->name, "shard-")) return CAIRN_OK;
@@ -248,9 +226,9 @@ static enum cairn_code check_parts(const struct cairn_cli_weights_file *file,
                       "(DCP) writes them: give the folder instead, with the files of all ranks");
 }
 
-static enum cairn_code use_only(struct cairn_cli_weights *weights, const struct cairn_input *input,
+static enum cairn_code use_only(struct cli_weights *weights, const struct cairn_input *input,
                                 struct cairn_error *err) {
-    struct cairn_cli_weights_file *file = weights->files[0];
+    struct cli_weights_file *file = weights->files[0];
     struct cairn_safetensors_parts parts = {0};
     enum cairn_code code = use_input(weights, file, input, &weights->assembly, &parts, err);
     if (code == CAIRN_OK) code = check_parts(file, &parts, err);
@@ -259,27 +237,17 @@ static enum cairn_code use_only(struct cairn_cli_weights *weights, const struct 
     return code ? code : cairn_assembly_check(&weights->assembly, err);
 }
 
-static enum cairn_code use_single_file(const char *path, struct cairn_cli_weights *weights,
-                                       struct cairn_error *err) {
-    const char *slash = strrchr(path, '/');
-    size_t capacity = 0;
-    CAIRN_TRY(add_file(weights, slash ? slash + 1 : path, &capacity, err));
-    struct cairn_cli_weights_file *file = weights->files[0];
-    CAIRN_TRY(open_path(weights, AT_FDCWD, path, file, err));
-    return use_only(weights, &file->input, err);
-}
-
 /* ---- a folder of model files, or of one file per rank ---- */
 
 struct models {
-    struct cairn_cli_weights *weights;
+    struct cli_weights *weights;
     const struct cairn_zero_folder *folder;
     struct cairn_model_choice choice;
     struct cairn_safetensors_parts parts;
 };
 
 /* The tensor's file: files are used in order. */
-static const char *file_of(const struct cairn_cli_weights *weights, size_t tensor) {
+static const char *file_of(const struct cli_weights *weights, size_t tensor) {
     const char *found = "";
     for (size_t i = 0; i < weights->count; i++)
         if (weights->files[i]->used && weights->files[i]->first_tensor <= tensor)
@@ -288,8 +256,8 @@ static const char *file_of(const struct cairn_cli_weights *weights, size_t tenso
 }
 
 /* The index gives each tensor's file; a tensor it does not name there is not the model's. */
-static enum cairn_code check_named(struct models *models, const char *file, const char *tensor,
-                                   bool *ret, struct cairn_error *err) {
+static enum cairn_code keep_if_indexed(struct models *models, const char *file, const char *tensor,
+                                       bool *ret, struct cairn_error *err) {
     CAIRN_AUTO(buf) name = {0};
     CAIRN_AUTO(buf) why = {0};
     const char *own = json_string_value(json_object_get(models->choice.map, tensor));
@@ -308,7 +276,7 @@ static enum cairn_code take_tensors(struct models *models, const char *file,
         const char *name = own->tensors[i].name;
         bool named;
         size_t there;
-        CAIRN_TRY(check_named(models, file, name, &named, err));
+        CAIRN_TRY(keep_if_indexed(models, file, name, &named, err));
         if (!named) continue;
         if (cairn_assembly_find(assembly, name, &there))
             return cairn_fail(err, CAIRN_INVALID,
@@ -330,27 +298,9 @@ static enum cairn_code take_texts(const char *file, const struct cairn_assembly 
     return CAIRN_OK;
 }
 
-static enum cairn_code use_model_file(struct models *models, size_t number,
-                                      struct cairn_error *err) {
-    struct cairn_cli_weights *weights = models->weights;
-    struct cairn_cli_weights_file *file = weights->files[number];
-    struct cairn_assembly own = {0};
-    const struct cairn_input *input;
-    CAIRN_TRY(open_name(weights, file->name, &input, err));
-    enum cairn_code code = use_input(weights, file, input, &own, &models->parts, err);
-    file->used = true;
-    file->first_tensor = weights->assembly.tensor_count;
-    if (code == CAIRN_OK) code = take_tensors(models, file->name, &own, err);
-    if (code == CAIRN_OK) code = take_texts(file->name, &own, &weights->assembly, err);
-    if (code == CAIRN_OK) code = cairn_assembly_take_rest(&own, &weights->assembly, err);
-    cairn_assembly_release(&own);
-    return code ? cairn_within(err, code, "%s", cairn_short(file->name).text) : CAIRN_OK;
-}
-
 /* ---- links between names ---- */
 
-static bool is_same_file(const struct cairn_cli_weights_file *a,
-                         const struct cairn_cli_weights_file *b) {
+static bool is_same_file(const struct cli_weights_file *a, const struct cli_weights_file *b) {
     struct stat first, second;
     return a->file.open && b->file.open && fstat(a->file.fd, &first) == 0 &&
            fstat(b->file.fd, &second) == 0 && first.st_dev == second.st_dev &&
@@ -360,7 +310,7 @@ static bool is_same_file(const struct cairn_cli_weights_file *a,
 /* Without an index, two names of one file are one file. */
 static enum cairn_code find_twin(struct models *models, size_t number, const char **ret,
                                  struct cairn_error *err) {
-    struct cairn_cli_weights *weights = models->weights;
+    struct cli_weights *weights = models->weights;
     const struct cairn_input *input;
     *ret = NULL;
     if (models->choice.map || !weights->has_folder) return CAIRN_OK;
@@ -385,7 +335,19 @@ static enum cairn_code use_or_leave_out(struct models *models, size_t number,
     if (choice->taken[number]) {
         CAIRN_TRY(find_twin(models, number, &twin, err));
         if (twin) return leave_out(models, name, "another name of the file %s", twin, err);
-        return use_model_file(models, number, err);
+        struct cli_weights *weights = models->weights;
+        struct cli_weights_file *file = weights->files[number];
+        struct cairn_assembly own = {0};
+        const struct cairn_input *input;
+        CAIRN_TRY(open_name(weights, file->name, &input, err));
+        enum cairn_code code = use_input(weights, file, input, &own, &models->parts, err);
+        file->used = true;
+        file->first_tensor = weights->assembly.tensor_count;
+        if (code == CAIRN_OK) code = take_tensors(models, file->name, &own, err);
+        if (code == CAIRN_OK) code = take_texts(file->name, &own, &weights->assembly, err);
+        if (code == CAIRN_OK) code = cairn_assembly_take_rest(&own, &weights->assembly, err);
+        cairn_assembly_release(&own);
+        return cairn_within(err, code, "%s", cairn_short(file->name).text);
     }
     if (!cairn_model_is_like(name) || (choice->index && !strcmp(name, choice->index)))
         return CAIRN_OK;
@@ -394,21 +356,8 @@ static enum cairn_code use_or_leave_out(struct models *models, size_t number,
                          choice->index, err);
     if (choice->single)
         return leave_out(models, name, "a file beside the model, which is %s", choice->single, err);
-    return leave_out(models, name, "no file of the model (%s)", choice->format, err);
-}
-
-/* An existing file may lack a tensor that the index lists. */
-static enum cairn_code check_index(const struct models *models, struct cairn_error *err) {
-    const char *name;
-    json_t *file;
-    size_t at;
-    json_object_foreach(models->choice.map, name, file) {
-        if (!cairn_assembly_find(&models->weights->assembly, name, &at))
-            return cairn_fail(err, CAIRN_NOT_FOUND, "tensor %s is not in %s, where %s has it",
-                              cairn_short(name).text, json_string_value(file),
-                              models->choice.index);
-    }
-    return CAIRN_OK;
+    return leave_out(models, name, "no file of the model (%s)", cairn_format_tag(choice->format),
+                     err);
 }
 
 /* ---- one file per rank ---- */
@@ -416,41 +365,34 @@ static enum cairn_code check_index(const struct models *models, struct cairn_err
 /* Opens the first rank's file, whose non-tensor content holds for all ranks. */
 static enum cairn_code open_first(struct models *models, size_t number, const char *prefix,
                                   struct cairn_error *err) {
-    struct cairn_cli_weights_file *file = models->weights->files[number];
+    struct cli_weights_file *file = models->weights->files[number];
     const struct cairn_input *input;
     CAIRN_TRY(open_name(models->weights, file->name, &input, err));
     file->prefix = prefix;
     return cairn_torch_open(input, models->weights->strict, &file->torch, err);
 }
 
-static enum cairn_code use_ranks(struct models *models, struct cairn_error *err) {
-    struct cairn_cli_weights *weights = models->weights;
-    size_t first, optimizer;
-    weights->format = CAIRN_TORCH_RANKS_FORMAT;
-    CAIRN_TRY(cairn_damaged(
-        cairn_torch_ranks_assemble(models->folder, weights->optimizer, &weights->assembly, err),
-        err));
-    CAIRN_TRY(cairn_torch_ranks_first(models->folder, &first, &optimizer, err));
-    CAIRN_TRY(open_first(models, first, "", err));
-    return !weights->optimizer || optimizer == SIZE_MAX
-               ? CAIRN_OK
-               : open_first(models, optimizer, CAIRN_TORCH_RANKS_OPTIMIZER, err);
-}
-
 /* torch writes .metadata last: without it the DCP folder is incomplete. */
 static bool is_half_dcp(const struct cairn_zero_folder *folder) {
-    static const char end[] = ".distcp";
-    for (size_t i = 0; i < folder->count; i++) {
-        size_t size = strlen(folder->names[i]);
-        if (size > strlen(end) && !strcmp(folder->names[i] + size - strlen(end), end)) return true;
-    }
+    for (size_t i = 0; i < folder->count; i++)
+        if (cairn_text_ends(folder->names[i], ".distcp")) return true;
     return false;
 }
 
 static enum cairn_code use_choice(struct models *models, struct cairn_error *err) {
-    struct cairn_cli_weights *weights = models->weights;
-    if (!models->choice.format && cairn_torch_ranks_is(models->folder))
-        return use_ranks(models, err);
+    struct cli_weights *weights = models->weights;
+    if (!models->choice.format && cairn_torch_ranks_is(models->folder)) {
+        size_t first, optimizer;
+        weights->format = CAIRN_FORMAT_RANKS;
+        CAIRN_TRY(cairn_damaged(
+            cairn_torch_ranks_assemble(models->folder, weights->optimizer, &weights->assembly, err),
+            err));
+        CAIRN_TRY(cairn_torch_ranks_first(models->folder, &first, &optimizer, err));
+        CAIRN_TRY(open_first(models, first, "", err));
+        return !weights->optimizer || optimizer == SIZE_MAX
+                   ? CAIRN_OK
+                   : open_first(models, optimizer, CAIRN_TORCH_RANKS_OPTIMIZER, err);
+    }
     if (!models->choice.format && is_half_dcp(models->folder))
         return cairn_fail(err, CAIRN_NOT_FOUND,
                           ".metadata (DCP) is not there: the save of its *.distcp has not ended, "
@@ -464,46 +406,55 @@ static enum cairn_code use_choice(struct models *models, struct cairn_error *err
     CAIRN_TRY(cairn_safetensors_join(&models->parts, &weights->assembly, err));
     weights->format = models->choice.format;
     CAIRN_TRY(cairn_assembly_check(&weights->assembly, err));
-    return check_index(models, err);
-}
-
-/* Reads a folder that is neither DeepSpeed nor DCP. */
-static enum cairn_code use_models(struct cairn_cli_weights *weights,
-                                  const struct cairn_zero_folder *folder, struct cairn_error *err) {
-    struct models models = {.weights = weights, .folder = folder};
-    const char *index = *weights->index ? weights->index : NULL;
-    CAIRN_TRY(cairn_model_choose(folder, index, &models.choice, err));
-    enum cairn_code code = use_choice(&models, err);
-    cairn_safetensors_parts_release(&models.parts);
-    cairn_model_choice_release(&models.choice);
-    return code;
+    /* An existing file may lack a tensor that the index lists. */
+    const char *name;
+    json_t *file;
+    size_t at;
+    json_object_foreach(models->choice.map, name, file) {
+        if (!cairn_assembly_find(&models->weights->assembly, name, &at))
+            return cairn_fail(err, CAIRN_NOT_FOUND, "tensor %s is not in %s, where %s has it",
+                              cairn_short(name).text, json_string_value(file),
+                              models->choice.index);
+    }
+    return CAIRN_OK;
 }
 
 static int by_name(const void *a, const void *b) {
-    return strcmp((*(struct cairn_cli_weights_file *const *)a)->name,
-                  (*(struct cairn_cli_weights_file *const *)b)->name);
+    return strcmp((*(struct cli_weights_file *const *)a)->name,
+                  (*(struct cli_weights_file *const *)b)->name);
 }
 
 /* Needs the list of files. */
-static enum cairn_code use_files(struct cairn_cli_weights *weights, struct cairn_error *err) {
+static enum cairn_code use_files(struct cli_weights *weights, struct cairn_error *err) {
     if (weights->count) qsort(weights->files, weights->count, sizeof *weights->files, by_name);
-    CAIRN_TRY(list_names(weights, err));
+    weights->names = calloc(weights->count + 1, sizeof *weights->names);
+    if (!weights->names) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for names");
+    for (size_t i = 0; i < weights->count; i++) weights->names[i] = weights->files[i]->name;
     struct cairn_zero_folder folder = {.context = weights,
                                        .names = weights->names,
                                        .count = weights->count,
                                        .open = open_name,
                                        .strict = weights->strict};
     if (cairn_dcp_is(&folder)) {
-        weights->format = "torch-dcp";
+        weights->format = CAIRN_FORMAT_DCP;
         return cairn_damaged(cairn_dcp_assemble(&folder, &weights->assembly, err), err);
     }
     if (cairn_zero_universal_is(&folder)) {
-        weights->format = FORMAT_UNIVERSAL;
+        weights->format = CAIRN_FORMAT_UNIVERSAL;
         return cairn_damaged(
             cairn_zero_universal_open(&folder, weights->optimizer, &weights->assembly, err), err);
     }
-    if (!cairn_zero_is(&folder)) return use_models(weights, &folder, err);
-    weights->format = FORMAT_ZERO;
+    if (!cairn_zero_is(&folder)) {
+        /* Reads a folder that is neither DeepSpeed nor DCP. */
+        struct models models = {.weights = weights, .folder = &folder};
+        const char *index = *weights->index ? weights->index : NULL;
+        CAIRN_TRY(cairn_model_choose(&folder, index, &models.choice, err));
+        enum cairn_code code = use_choice(&models, err);
+        cairn_safetensors_parts_release(&models.parts);
+        cairn_model_choice_release(&models.choice);
+        return code;
+    }
+    weights->format = CAIRN_FORMAT_ZERO;
     const struct cairn_zero_options options = {weights->optimizer, weights->tp_rules};
     enum cairn_code code = cairn_zero_open(&folder, &options, &weights->assembly, err);
     return weights->tp_rules ? code : cairn_damaged(code, err); /* a rule may be the cause */
@@ -513,20 +464,19 @@ static enum cairn_code use_files(struct cairn_cli_weights *weights, struct cairn
 
 /* Lists the objects that list_folder would list as files. */
 static enum cairn_code add_object(void *owner, const char *name, struct cairn_error *err) {
-    struct cairn_cli_weights *weights = owner;
+    struct cli_weights *weights = owner;
     if (strchr(name, '/') && !cairn_text_starts(name, CAIRN_ZERO_UNIVERSAL)) return CAIRN_OK;
     if (name[0] == '.' && strcmp(name, CAIRN_DCP_METADATA) != 0) return CAIRN_OK;
     return add_file(weights, name, &weights->capacity, err);
 }
 
 /* Enters the tag folder that an object `latest` names, if any. */
-static enum cairn_code choose_below(struct cairn_cli_weights *weights, struct cairn_error *err) {
+static enum cairn_code choose_below(struct cli_weights *weights, struct cairn_error *err) {
     static const char *const latest[] = {LATEST, LATEST_UNIVERSAL};
     for (size_t i = 0; i < CAIRN_COUNT(latest); i++) {
-        struct cairn_cli_object object;
+        struct cli_object object;
         char tag[256];
-        enum cairn_code code =
-            cairn_cli_bucket_source_object(weights->bucket, latest[i], &object, err);
+        enum cairn_code code = cli_bucket_source_object(weights->bucket, latest[i], &object, err);
         if (code == CAIRN_NOT_FOUND) continue;
         if (code) return code;
         CAIRN_TRY(take_tag(&object.input, latest[i], tag, err));
@@ -536,45 +486,38 @@ static enum cairn_code choose_below(struct cairn_cli_weights *weights, struct ca
     return CAIRN_OK;
 }
 
-static enum cairn_code use_object(struct cairn_cli_weights *weights,
-                                  struct cairn_cli_weights_file *opened, struct cairn_error *err) {
-    const char *name = cairn_cli_bucket_source_base(weights->bucket);
-    CAIRN_TRY(add_file(weights, name, &weights->capacity, err));
-    struct cairn_cli_weights_file *file = weights->files[0];
-    file->input = opened->input;
-    file->opened = true;
-    memcpy(file->etag, opened->etag, sizeof file->etag);
-    return use_only(weights, &file->input, err);
-}
-
-/* The URL names an index: opens its folder. */
-static enum cairn_code choose_beside(const struct cairn_cli *cli, const char *url,
-                                     struct cairn_cli_weights *weights, struct cairn_error *err) {
-    CAIRN_AUTO(buf) beside = {0};
-    size_t size = cairn_s3_url_place_size(url), folder = size;
-    const char *name = cairn_cli_bucket_source_base(weights->bucket);
-    if (!cairn_text_copy(weights->index, sizeof weights->index, name))
-        return cairn_fail(err, CAIRN_INVALID, "its name is too long");
-    while (folder && url[folder - 1] != '/') folder--;
-    CAIRN_TRY(cairn_buf_printf(&beside, err, "%.*s%s", (int)folder - 1, url, url + size));
-    cairn_cli_bucket_source_free(weights->bucket);
-    weights->bucket = NULL;
-    return cairn_cli_bucket_source_open(cli, beside.data, &weights->bucket, err);
-}
-
-static enum cairn_code use_bucket(const struct cairn_cli *cli, const char *url,
-                                  struct cairn_cli_weights *weights, struct cairn_error *err) {
-    struct cairn_cli_weights_file itself = {0};
-    CAIRN_TRY(cairn_cli_bucket_source_open(cli, url, &weights->bucket, err));
-    bool index = cairn_model_is_index(cairn_cli_bucket_source_base(weights->bucket));
-    if (index) CAIRN_TRY(choose_beside(cli, url, weights, err));
+static enum cairn_code use_bucket(const struct cli *cli, const char *url,
+                                  struct cli_weights *weights, struct cairn_error *err) {
+    struct cli_weights_file itself = {0};
+    CAIRN_TRY(cli_bucket_source_open(cli, url, &weights->bucket, err));
+    bool index = cairn_model_is_index(cli_bucket_source_base(weights->bucket));
+    if (index) {
+        /* The URL names an index: opens its folder. */
+        CAIRN_AUTO(buf) beside = {0};
+        size_t size = cairn_s3_url_place_size(url), folder = size;
+        const char *name = cli_bucket_source_base(weights->bucket);
+        if (!cairn_text_copy(weights->index, sizeof weights->index, name))
+            return cairn_fail(err, CAIRN_INVALID, "its name is too long");
+        while (folder && url[folder - 1] != '/') folder--;
+        CAIRN_TRY(cairn_buf_printf(&beside, err, "%.*s%s", (int)folder - 1, url, url + size));
+        cairn_cli_bucket_source_free(weights->bucket);
+        weights->bucket = NULL;
+        CAIRN_TRY(cli_bucket_source_open(cli, beside.data, &weights->bucket, err));
+    }
     struct cairn_error why = {0};
     enum cairn_code code = index ? CAIRN_NOT_FOUND : open_object(weights, "", &itself, &why);
-    if (code == CAIRN_OK) return use_object(weights, &itself, err);
-    if (code != CAIRN_NOT_FOUND) return cairn_cli_pass_on(&why, code, err);
+    if (code == CAIRN_OK) {
+        const char *name = cli_bucket_source_base(weights->bucket);
+        CAIRN_TRY(add_file(weights, name, &weights->capacity, err));
+        struct cli_weights_file *file = weights->files[0];
+        file->input = itself.input;
+        file->opened = true;
+        memcpy(file->etag, itself.etag, sizeof file->etag);
+        return use_only(weights, &file->input, err);
+    }
+    if (code != CAIRN_NOT_FOUND) return cairn_pass(err, code, &why);
     if (!index) CAIRN_TRY(choose_below(weights, err));
-    CAIRN_TRY(
-        cairn_cli_bucket_source_list(weights->bucket, weights->below, add_object, weights, err));
+    CAIRN_TRY(cli_bucket_source_list(weights->bucket, weights->below, add_object, weights, err));
     if (!weights->count)
         return cairn_fail(err, CAIRN_NOT_FOUND,
                           "no such object, and no file of a checkpoint lies "
@@ -582,14 +525,14 @@ static enum cairn_code use_bucket(const struct cairn_cli *cli, const char *url,
     return use_files(weights, err);
 }
 
-static bool find_index(const char *path, struct cairn_cli_weights *weights) {
+static bool find_index(const char *path, struct cli_weights *weights) {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     return cairn_model_is_index(name) &&
            cairn_text_copy(weights->index, sizeof weights->index, name);
 }
 
 /* Opens at_fd itself or, with a file's path, the file's folder. */
-static enum cairn_code open_folder(int at_fd, const char *file, struct cairn_cli_weights *weights,
+static enum cairn_code open_folder(int at_fd, const char *file, struct cli_weights *weights,
                                    struct cairn_error *err) {
     CAIRN_AUTO(buf) path = {0};
     const char *slash = file ? strrchr(file, '/') : NULL;
@@ -601,7 +544,7 @@ static enum cairn_code open_folder(int at_fd, const char *file, struct cairn_cli
     return CAIRN_OK;
 }
 
-static enum cairn_code use_path(const char *path, struct cairn_cli_weights *weights,
+static enum cairn_code use_path(const char *path, struct cli_weights *weights,
                                 struct cairn_error *err) {
     struct stat status;
     CAIRN_AUTO_FD fd = cairn_open_below(AT_FDCWD, path, O_PATH, weights->links);
@@ -609,7 +552,14 @@ static enum cairn_code use_path(const char *path, struct cairn_cli_weights *weig
         return cairn_fail(err, CAIRN_NOT_FOUND, "no such file or folder");
     if (fd < 0 || fstat(fd, &status) != 0) return cairn_fail_errno(err, "cannot be looked at");
     bool is_folder = S_ISDIR(status.st_mode);
-    if (!is_folder && !find_index(path, weights)) return use_single_file(path, weights, err);
+    if (!is_folder && !find_index(path, weights)) {
+        const char *slash = strrchr(path, '/');
+        size_t capacity = 0;
+        CAIRN_TRY(add_file(weights, slash ? slash + 1 : path, &capacity, err));
+        struct cli_weights_file *file = weights->files[0];
+        CAIRN_TRY(open_path(weights, AT_FDCWD, path, file, err));
+        return use_only(weights, &file->input, err);
+    }
     CAIRN_TRY(open_folder(is_folder ? fd : AT_FDCWD, is_folder ? NULL : path, weights, err));
     if (is_folder) CAIRN_TRY(choose_folder(weights, err));
     CAIRN_TRY(list_folder(weights, err));
@@ -618,33 +568,23 @@ static enum cairn_code use_path(const char *path, struct cairn_cli_weights *weig
 
 /* ---- a stored version ---- */
 
-/* The folder that a stored `latest` names, with its slash; "": no such file. */
-static enum cairn_code stored_folder(const struct cairn_cli_weights *weights, char ret[1024],
-                                     struct cairn_error *err) {
-    const struct cairn_manifest *manifest = &weights->source.version.manifest;
-    char tag[256];
-    ret[0] = '\0';
-    for (uint32_t i = 0; i < manifest->shard_count; i++) {
-        if (strcmp(manifest->shards[i].name, LATEST) != 0) continue;
-        CAIRN_TRY(take_tag(cairn_cli_shard_inputs_at(weights->inputs, i), LATEST, tag, err));
-        snprintf(ret, 1024, "%s/", tag);
-    }
-    return CAIRN_OK;
-}
-
 /* Reads a version without described tensors by the rules for local files. */
-static enum cairn_code use_stored_files(struct cairn_cli_weights *weights,
-                                        struct cairn_error *err) {
+static enum cairn_code use_stored_files(struct cli_weights *weights, struct cairn_error *err) {
     const struct cairn_manifest *manifest = &weights->source.version.manifest;
     size_t capacity = 0;
     char folder[1024];
-    CAIRN_TRY(stored_folder(weights, folder, err));
+    /* The folder that a stored `latest` names, with its slash; "": no such file. */
+    char tag[256];
+    folder[0] = '\0';
+    for (uint32_t i = 0; i < manifest->shard_count; i++) {
+        if (strcmp(manifest->shards[i].name, LATEST) != 0) continue;
+        CAIRN_TRY(take_tag(cli_shard_inputs_at(weights->inputs, i), LATEST, tag, err));
+        snprintf(folder, sizeof folder, "%s/", tag);
+    }
     if (manifest->shard_count == 1) {
         CAIRN_TRY(add_file(weights, manifest->shards[0].name, &capacity, err));
-        enum cairn_code code =
-            use_only(weights, cairn_cli_shard_inputs_at(weights->inputs, 0), err);
-        return code ? cairn_within(err, code, "%s", cairn_short(manifest->shards[0].name).text)
-                    : CAIRN_OK;
+        enum cairn_code code = use_only(weights, cli_shard_inputs_at(weights->inputs, 0), err);
+        return cairn_within(err, code, "%s", cairn_short(manifest->shards[0].name).text);
     }
     for (uint32_t i = 0; i < manifest->shard_count; i++) {
         const char *name = manifest->shards[i].name;
@@ -655,73 +595,63 @@ static enum cairn_code use_stored_files(struct cairn_cli_weights *weights,
     return use_files(weights, err);
 }
 
-static enum cairn_code use_stored(struct cairn_cli_weights *weights, struct cairn_error *err) {
-    CAIRN_TRY(cairn_cli_source_load_layout(&weights->source, err));
-    CAIRN_TRY(cairn_cli_shard_inputs_new(&weights->source, &weights->inputs, err));
-    if (weights->source.version.layout.name_count == 0) return use_stored_files(weights, err);
-    const char *tag = weights->source.version.manifest.format_tag;
-    bool universal = tag && strcmp(tag, FORMAT_UNIVERSAL) == 0;
-    bool zero = universal || (tag && strcmp(tag, FORMAT_ZERO) == 0);
-    bool ranks = tag && strcmp(tag, CAIRN_TORCH_RANKS_FORMAT) == 0;
-    weights->format = universal ? FORMAT_UNIVERSAL
-                      : zero    ? FORMAT_ZERO
-                      : ranks   ? CAIRN_TORCH_RANKS_FORMAT
-                                : "cairn";
-    const char *without = (zero || ranks) && !weights->optimizer ? CAIRN_ASSEMBLY_OPTIMIZER : NULL;
-    return cairn_cli_stored_assemble(&weights->source, weights->inputs, without, &weights->assembly,
-                                     err);
+/* Each rank has files of its own, with its state of the optimizer. */
+static bool has_rank_files(const struct cli_weights *weights) {
+    return weights->format == CAIRN_FORMAT_ZERO || weights->format == CAIRN_FORMAT_UNIVERSAL ||
+           weights->format == CAIRN_FORMAT_RANKS;
 }
 
-bool cairn_cli_weights_takes_rules(const struct cairn_cli_weights *weights) {
-    return strcmp(weights->format, FORMAT_ZERO) == 0;
+static enum cairn_code use_stored(struct cli_weights *weights, struct cairn_error *err) {
+    CAIRN_TRY(cli_source_load_layout(&weights->source, err));
+    CAIRN_TRY(cli_shard_inputs_new(&weights->source, &weights->inputs, err));
+    if (weights->source.version.layout.name_count == 0) return use_stored_files(weights, err);
+    weights->format = cairn_format_of_tag(weights->source.version.manifest.format_tag);
+    if (!has_rank_files(weights)) weights->format = CAIRN_FORMAT_CAIRN;
+    bool skips = has_rank_files(weights) && !weights->optimizer;
+    const char *without = skips ? CAIRN_ASSEMBLY_OPTIMIZER : NULL;
+    return cli_stored_assemble(&weights->source, weights->inputs, without, &weights->assembly, err);
 }
 
 /* --tp-rule is an error for formats that ignore it. */
-static enum cairn_code check_rules(const struct cairn_cli *cli,
-                                   const struct cairn_cli_weights *weights,
+static enum cairn_code check_rules(const struct cli *cli, const struct cli_weights *weights,
                                    struct cairn_error *err) {
-    if (!weights->tp_rules || cli->tp_rules_of_any || cairn_cli_weights_takes_rules(weights))
+    if (!weights->tp_rules || cli->tp_rules_of_any || weights->format == CAIRN_FORMAT_ZERO)
         return CAIRN_OK;
     return cairn_fail(err, CAIRN_INVALID, "--tp-rule is for DeepSpeed's files, and this is %s",
-                      weights->format);
+                      cairn_format_tag(weights->format));
 }
 
-enum cairn_code cairn_cli_weights_open_path(const struct cairn_cli *cli, const char *path,
-                                            bool optimizer, struct cairn_cli_weights *ret,
-                                            struct cairn_error *err) {
-    *ret = (struct cairn_cli_weights){.optimizer = optimizer,
-                                      .tp_rules = cli->tp_rules,
-                                      .strict = cli->strict,
-                                      .links =
-                                          cli->no_links ? CAIRN_LINKS_NONE : CAIRN_LINKS_FOLLOWED};
-    bool bucket = cairn_cli_is_bucket(path);
+enum cairn_code cli_weights_open_path(const struct cli *cli, const char *path, bool optimizer,
+                                      struct cli_weights *ret, struct cairn_error *err) {
+    *ret = (struct cli_weights){.optimizer = optimizer,
+                                .tp_rules = cli->tp_rules,
+                                .strict = cli->strict,
+                                .links = cli->no_links ? CAIRN_LINKS_NONE : CAIRN_LINKS_FOLLOWED};
+    bool bucket = cli_is_bucket(path);
     struct cairn_error why = {0};
     enum cairn_code code = bucket ? use_bucket(cli, path, ret, &why) : use_path(path, ret, &why);
     if (code == CAIRN_OK) code = check_rules(cli, ret, &why);
     if (code == CAIRN_OK) return CAIRN_OK;
-    cairn_cli_weights_release(ret);
+    cli_weights_release(ret);
     if (err) *err = why;
     /* Messages about an object begin with its URL, without options. */
     bool told = bucket && !strncmp(why.message, path, cairn_s3_url_place_size(path));
     return told ? code : cairn_within(err, code, "%s", path);
 }
 
-bool cairn_cli_weights_is_stored(const struct cairn_cli *cli, const char *text,
-                                 struct cairn_cli_ref *ret) {
-    return !cairn_cli_is_bucket(text) && strchr(text, '@') &&
-           cairn_cli_ref_parse(text, ret, NULL) == CAIRN_OK &&
-           (cli->store || access(text, F_OK) != 0);
+bool cli_weights_is_stored(const struct cli *cli, const char *text, struct cli_ref *ret) {
+    return !cli_is_bucket(text) && strchr(text, '@') &&
+           cli_ref_parse(text, ret, NULL) == CAIRN_OK && (cli->store || access(text, F_OK) != 0);
 }
 
-enum cairn_code cairn_cli_weights_open(const struct cairn_cli *cli, const char *text,
-                                       bool optimizer, struct cairn_cli_weights *ret,
-                                       struct cairn_error *err) {
-    struct cairn_cli_ref ref;
-    if (!cairn_cli_weights_is_stored(cli, text, &ref))
-        return cairn_cli_weights_open_path(cli, text, optimizer, ret, err);
-    *ret = (struct cairn_cli_weights){
+enum cairn_code cli_weights_open(const struct cli *cli, const char *text, bool optimizer,
+                                 struct cli_weights *ret, struct cairn_error *err) {
+    struct cli_ref ref;
+    if (!cli_weights_is_stored(cli, text, &ref))
+        return cli_weights_open_path(cli, text, optimizer, ret, err);
+    *ret = (struct cli_weights){
         .optimizer = optimizer, .tp_rules = cli->tp_rules, .strict = cli->strict};
-    CAIRN_TRY(cairn_cli_source_open(cli, &ref, &ret->source, err));
+    CAIRN_TRY(cli_source_open(cli, &ref, &ret->source, err));
     ret->stored = true;
     struct cairn_error why = {0};
     enum cairn_code code = use_stored(ret, &why);
@@ -733,27 +663,27 @@ enum cairn_code cairn_cli_weights_open(const struct cairn_cli *cli, const char *
                          "%s. Its content is opaque: `cairn get %s -d FOLDER` gives it "
                          "back as it was put",
                          why.message, text);
-    cairn_cli_weights_release(ret);
+    cli_weights_release(ret);
     if (err) *err = why;
     return cairn_within(err, code, "%s", text);
 }
 
-const char *cairn_cli_weights_file_of(const struct cairn_cli_weights *weights, uint32_t input) {
+const char *cli_weights_file_of(const struct cli_weights *weights, uint32_t input) {
     size_t at = 0;
     while (at < weights->count && &weights->files[at]->input != weights->assembly.inputs[input])
         at++;
     return at < weights->count ? weights->files[at]->name : NULL;
 }
 
-enum cairn_code cairn_cli_weights_digest(const struct cairn_cli_weights *weights,
-                                         uint8_t ret[CAIRN_SHA256_BYTES], struct cairn_error *err) {
+enum cairn_code cli_weights_digest(const struct cli_weights *weights,
+                                   uint8_t ret[CAIRN_SHA256_BYTES], struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {.limit = CAIRN_GIB};
     struct stat status;
     if (weights->stored)
         CAIRN_TRY(cairn_buf_append_text(&text, weights->source.version.place.id.text, err));
     if (weights->tp_rules) CAIRN_TRY(cairn_buf_printf(&text, err, "%s/", weights->tp_rules));
     for (size_t i = 0; i < weights->count; i++) {
-        const struct cairn_cli_weights_file *file = weights->files[i];
+        const struct cli_weights_file *file = weights->files[i];
         if (file->opened)
             CAIRN_TRY(cairn_buf_printf(&text, err, "%s/%llu/%s/", file->name,
                                        (unsigned long long)file->input.size_bytes, file->etag));
@@ -770,7 +700,7 @@ enum cairn_code cairn_cli_weights_digest(const struct cairn_cli_weights *weights
 /* ---- checksums of all that is kept ---- */
 
 /* Seals the entries of an archive whose file is not open; an unreadable one stays unsealed. */
-static enum cairn_code seal_archive(struct cairn_cli_weights *weights, const char *name,
+static enum cairn_code seal_archive(struct cli_weights *weights, const char *name,
                                     struct cairn_error *err) {
     struct cairn_assembly *assembly = &weights->assembly;
     const struct cairn_input *input;
@@ -791,20 +721,13 @@ static enum cairn_code seal_archive(struct cairn_cli_weights *weights, const cha
     return code;
 }
 
-static bool is_of_ranks(const struct cairn_cli_weights *weights, const char *name) {
-    size_t size = strlen(name);
-    return size > 3 && !strcmp(name + size - 3, ".pt") &&
-           (cairn_text_starts(weights->format, "deepspeed") ||
-            !strcmp(weights->format, "torch-ranks"));
-}
-
-enum cairn_code cairn_cli_weights_seal_all(struct cairn_cli_weights *weights,
-                                           struct cairn_error *err) {
+enum cairn_code cli_weights_seal_all(struct cli_weights *weights, struct cairn_error *err) {
     struct cairn_assembly *assembly = &weights->assembly;
+    bool ranks = has_rank_files(weights);
     for (size_t i = 0; i < weights->count; i++) {
         const struct cairn_torch *torch = &weights->files[i]->torch;
         uint32_t input;
-        if (!torch->input && is_of_ranks(weights, weights->files[i]->name))
+        if (!torch->input && ranks && cairn_text_ends(weights->files[i]->name, ".pt"))
             CAIRN_TRY(seal_archive(weights, weights->files[i]->name, err));
         if (!torch->input) continue;
         CAIRN_TRY(cairn_assembly_add_input(assembly, cairn_torch_data(torch), &input, err));

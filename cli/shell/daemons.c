@@ -29,10 +29,6 @@
 
 extern char **environ;
 
-static void pause_ms(int ms) {
-    (void)poll(NULL, 0, ms);
-}
-
 static enum cairn_code spawn(const char *path, char *const *argv, pid_t *ret_pid,
                              struct cairn_error *err) {
     posix_spawnattr_t attributes;
@@ -52,7 +48,7 @@ static enum cairn_code spawn(const char *path, char *const *argv, pid_t *ret_pid
     return failed ? cairn_fail_errno(err, "cannot start %s", path) : CAIRN_OK;
 }
 
-bool cairn_cli_daemon_ended(struct cairn_cli_daemon *daemon, int *ret_status) {
+bool cli_daemon_ended(struct cli_daemon *daemon, int *ret_status) {
     pid_t pid = daemon->pid; /* the signal thread may stop it meanwhile */
     if (pid <= 0) return true;
     pid_t ended = waitpid(pid, ret_status, WNOHANG);
@@ -61,12 +57,12 @@ bool cairn_cli_daemon_ended(struct cairn_cli_daemon *daemon, int *ret_status) {
     return true;
 }
 
-static enum cairn_code wait_ready(struct cairn_cli_daemon *daemon, uint32_t timeout_ms,
+static enum cairn_code wait_ready(struct cli_daemon *daemon, uint32_t timeout_ms,
                                   struct cairn_error *err) {
     uint64_t deadline = cairn_deadline_in(&cairn_clock_real, timeout_ms);
     int status = 0;
     while (access(daemon->ready_file, F_OK)) {
-        if (cairn_cli_daemon_ended(daemon, &status)) {
+        if (cli_daemon_ended(daemon, &status)) {
             int exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
             bool usage = exit_status == cairn_code_info(CAIRN_INVALID)->exit_status;
             return cairn_fail(err, usage ? CAIRN_INVALID : CAIRN_UNAVAILABLE,
@@ -76,19 +72,19 @@ static enum cairn_code wait_ready(struct cairn_cli_daemon *daemon, uint32_t time
         if (!cairn_deadline_left_ms(&cairn_clock_real, deadline))
             return cairn_fail(err, CAIRN_TIMEOUT, "%s was started and is not ready after %u ms",
                               daemon->name, timeout_ms);
-        pause_ms(POLL_MS);
+        (void)poll(NULL, 0, POLL_MS);
     }
     return CAIRN_OK;
 }
 
-static enum cairn_code spawn_daemon(struct cairn_cli_daemon *daemon, const char *folder,
+static enum cairn_code spawn_daemon(struct cli_daemon *daemon, const char *folder,
                                     const char *program, const char *const (*settings)[2],
                                     const char *ready_file, struct cairn_error *err) {
     char path[PATH_MAX];
     char parent[16], *argv[2 * SETTINGS_MAX + 4];
     size_t count = 0;
     snprintf(path, sizeof path, "%s/%s", folder, program);
-    *daemon = (struct cairn_cli_daemon){0};
+    *daemon = (struct cli_daemon){0};
     cairn_text_copy(daemon->name, sizeof daemon->name, program);
     cairn_text_copy(daemon->ready_file, sizeof daemon->ready_file, ready_file);
     if (unlink(ready_file) && errno != ENOENT) return cairn_fail_errno(err, "%s", ready_file);
@@ -106,28 +102,27 @@ static enum cairn_code spawn_daemon(struct cairn_cli_daemon *daemon, const char 
 }
 
 /* Stops a daemon that is not ready in time. */
-static enum cairn_code await_daemon(struct cairn_cli_daemon *daemon, uint32_t timeout_ms,
+static enum cairn_code await_daemon(struct cli_daemon *daemon, uint32_t timeout_ms,
                                     struct cairn_error *err) {
     enum cairn_code code = wait_ready(daemon, timeout_ms, err);
-    if (code != CAIRN_OK) cairn_cli_daemon_stop(daemon);
+    if (code != CAIRN_OK) cli_daemon_stop(daemon);
     return code;
 }
 
-enum cairn_code cairn_cli_daemon_start(struct cairn_cli_daemon *daemon, const char *folder,
-                                       const char *program, const char *const (*settings)[2],
-                                       const char *ready_file, uint32_t timeout_ms,
-                                       struct cairn_error *err) {
+enum cairn_code cli_daemon_start(struct cli_daemon *daemon, const char *folder, const char *program,
+                                 const char *const (*settings)[2], const char *ready_file,
+                                 uint32_t timeout_ms, struct cairn_error *err) {
     CAIRN_TRY(spawn_daemon(daemon, folder, program, settings, ready_file, err));
     return await_daemon(daemon, timeout_ms, err);
 }
 
-void cairn_cli_daemon_stop(struct cairn_cli_daemon *daemon) {
+void cli_daemon_stop(struct cli_daemon *daemon) {
     int status = 0;
     pid_t pid = daemon->pid;
     if (pid <= 0) return;
     kill(pid, SIGTERM);
     uint64_t deadline = cairn_deadline_in(&cairn_clock_real, STOP_TIMEOUT_MS);
-    while (!cairn_cli_daemon_ended(daemon, &status)) {
+    while (!cli_daemon_ended(daemon, &status)) {
         if (!cairn_deadline_left_ms(&cairn_clock_real, deadline)) {
             fprintf(stderr, "cairn: %s did not stop within 30 s; killing it\n", daemon->name);
             kill(pid, SIGKILL);
@@ -135,7 +130,7 @@ void cairn_cli_daemon_stop(struct cairn_cli_daemon *daemon) {
             daemon->pid = 0;
             return;
         }
-        pause_ms(POLL_MS);
+        (void)poll(NULL, 0, POLL_MS);
     }
 }
 
@@ -177,8 +172,7 @@ static bool is_abandoned(int take_folder_fd) {
     }
     bool readable = !fstat(dirfd(stream), &status), locks = false, held = false;
     for (struct dirent *entry; readable && !held && (entry = readdir(stream));) {
-        size_t size = strlen(entry->d_name), end = strlen(".lock");
-        if (size <= end || strcmp(entry->d_name + size - end, ".lock") != 0) continue;
+        if (!cairn_text_ends(entry->d_name, ".lock")) continue;
         locks = true;
         held = is_held(dirfd(stream), entry->d_name);
     }
@@ -190,7 +184,7 @@ static bool is_abandoned(int take_folder_fd) {
 
 /* Reports the end of the folder's uploader to the server, so that nothing waits for its node. If
  * the server is away, the next command reports it. */
-static void tell_ended(const struct cairn_cli *cli, const char *folder) {
+static void tell_ended(const struct cli *cli, const char *folder) {
     char path[PATH_MAX], node[NODE_BYTES] = "";
     int size = snprintf(path, sizeof path, "%s/" NODE_FILE, folder);
     CAIRN_AUTO_FD fd = size < (int)sizeof path ? open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC) : -1;
@@ -204,14 +198,13 @@ static void tell_ended(const struct cairn_cli *cli, const char *folder) {
     CAIRN_AUTO_JSON json_t *reply = NULL;
     struct cairn_error why = {0};
     if (!body || cairn_buf_printf(&tail, NULL, "/nodes/%s", node)) return;
-    const struct cairn_cli_call call = {
+    const struct cli_call call = {
         .method = "PUT", .tail = tail.data, .body = body, .timeout_ms = TELL_MS};
-    if (cairn_cli_call(cli, NULL, call, &reply, &why))
-        cairn_cli_note("note: the server was not told that node %s has ended: %s", node,
-                       why.message);
+    if (cli_call(cli, NULL, call, &reply, &why))
+        cli_note("note: the server was not told that node %s has ended: %s", node, why.message);
 }
 
-static void remove_abandoned(const struct cairn_cli *cli, const char *temporary) {
+static void remove_abandoned(const struct cli *cli, const char *temporary) {
     DIR *stream = opendir(temporary);
     if (!stream) return;
     for (struct dirent *entry; (entry = readdir(stream));) {
@@ -224,7 +217,7 @@ static void remove_abandoned(const struct cairn_cli *cli, const char *temporary)
         if (!is_abandoned(fd) || size < 0 || (size_t)size >= sizeof path) continue;
         tell_ended(cli, path);
         remove_folder(path);
-        cairn_cli_note("note: removed %s, which a killed cairn put had left", path);
+        cli_note("note: removed %s, which a killed cairn put had left", path);
     }
     closedir(stream);
 }
@@ -235,15 +228,7 @@ static void remove_abandoned(const struct cairn_cli *cli, const char *temporary)
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
 static bool is_over; /* guarded by guard: _stop was called */
 
-static const char *temporary_folder(void) {
-    const char *ret = getenv("TMPDIR");
-    bool fits =
-        ret && *ret &&
-        strlen(ret) + sizeof "/" TEMPLATE <= sizeof(((struct cairn_cli_own_uploader *)0)->folder);
-    return fits ? ret : "/tmp";
-}
-
-static enum cairn_code make_folder(struct cairn_cli_own_uploader *uploader, const char *temporary,
+static enum cairn_code make_folder(struct cli_own_uploader *uploader, const char *temporary,
                                    struct cairn_error *err) {
     char lock[128];
     uploader->lock_fd = -1;
@@ -258,17 +243,8 @@ static enum cairn_code make_folder(struct cairn_cli_own_uploader *uploader, cons
     return cairn_file_lock(lock, &uploader->lock_fd, err);
 }
 
-static enum cairn_code write_node(const char *folder, const char *node, struct cairn_error *err) {
-    char path[128];
-    snprintf(path, sizeof path, "%s/" NODE_FILE, folder);
-    CAIRN_AUTO_FD fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0 || write(fd, node, strlen(node)) != (ssize_t)strlen(node))
-        return cairn_fail_errno(err, "%s", path);
-    return CAIRN_OK;
-}
-
-static enum cairn_code make(const struct cairn_cli *cli, const char *store, const char *temporary,
-                            struct cairn_cli_own_uploader *uploader, struct cairn_error *err) {
+static enum cairn_code make(const struct cli *cli, const char *store, const char *temporary,
+                            struct cli_own_uploader *uploader, struct cairn_error *err) {
     char ready[128], node[NODE_BYTES];
     if (is_over) return cairn_fail(err, CAIRN_INTERRUPTED, "it was interrupted");
     CAIRN_TRY(make_folder(uploader, temporary, err));
@@ -276,9 +252,13 @@ static enum cairn_code make(const struct cairn_cli *cli, const char *store, cons
     snprintf(ready, sizeof ready, "%s/ready", uploader->folder);
     snprintf(node, sizeof node, "put-%d-%s", (int)getpid(),
              uploader->folder + strlen(uploader->folder) - strlen("XXXXXX"));
-    CAIRN_TRY(write_node(uploader->folder, node, err));
-    struct cairn_cli_server server;
-    cairn_cli_server_of(cli, &server);
+    char path[128];
+    snprintf(path, sizeof path, "%s/" NODE_FILE, uploader->folder);
+    CAIRN_AUTO_FD fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0 || write(fd, node, strlen(node)) != (ssize_t)strlen(node))
+        return cairn_fail_errno(err, "%s", path);
+    struct cli_server server;
+    cli_server_of(cli, &server);
     const char *const settings[][2] = {
         {"--node", node},
         {"--server", server.url},
@@ -295,10 +275,13 @@ static enum cairn_code make(const struct cairn_cli *cli, const char *store, cons
                         err);
 }
 
-enum cairn_code cairn_cli_own_uploader_start(const struct cairn_cli *cli, const char *store,
-                                             struct cairn_cli_own_uploader *uploader,
-                                             struct cairn_error *err) {
-    const char *temporary = temporary_folder();
+enum cairn_code cli_own_uploader_start(const struct cli *cli, const char *store,
+                                       struct cli_own_uploader *uploader, struct cairn_error *err) {
+    const char *temporary = getenv("TMPDIR");
+    bool fits =
+        temporary && *temporary &&
+        strlen(temporary) + sizeof "/" TEMPLATE <= sizeof(((struct cli_own_uploader *)0)->folder);
+    if (!fits) temporary = "/tmp";
     remove_abandoned(cli, temporary);
     pthread_mutex_lock(&guard);
     enum cairn_code code = make(cli, store, temporary, uploader, err);
@@ -306,11 +289,11 @@ enum cairn_code cairn_cli_own_uploader_start(const struct cairn_cli *cli, const 
     return code ? code : await_daemon(&uploader->daemon, READY_MS, err);
 }
 
-void cairn_cli_own_uploader_stop(struct cairn_cli_own_uploader *uploader) {
+void cli_own_uploader_stop(struct cli_own_uploader *uploader) {
     pthread_mutex_lock(&guard);
     is_over = true;
     if (uploader->folder[0]) {
-        cairn_cli_daemon_stop(&uploader->daemon);
+        cli_daemon_stop(&uploader->daemon);
         remove_folder(uploader->folder);
         if (uploader->lock_fd >= 0) close(uploader->lock_fd);
         uploader->folder[0] = '\0';

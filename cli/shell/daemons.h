@@ -24,31 +24,30 @@
 #include "cli/shell/options.h"
 #include "common/error.h"
 
-struct cairn_cli_daemon {
+struct cli_daemon {
     pid_t pid; /* 0: not running */
     char name[32];
     char ready_file[512];
 };
 /* program: beside this binary; settings: pairs {"--store", url}, then {NULL}; the daemon creates
  * ready_file when it is ready. */
-enum cairn_code cairn_cli_daemon_start(struct cairn_cli_daemon *daemon, const char *folder,
-                                       const char *program, const char *const (*settings)[2],
-                                       const char *ready_file, uint32_t timeout_ms,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cli_daemon_start(struct cli_daemon *daemon, const char *folder, const char *program,
+                                 const char *const (*settings)[2], const char *ready_file,
+                                 uint32_t timeout_ms, struct cairn_error *err) CAIRN_MUST_USE;
 /* False while the daemon runs. True: *ret_status is its wait status, and pid becomes 0. */
-bool cairn_cli_daemon_ended(struct cairn_cli_daemon *daemon, int *ret_status);
-void cairn_cli_daemon_stop(struct cairn_cli_daemon *daemon);
+bool cli_daemon_ended(struct cli_daemon *daemon, int *ret_status);
+void cli_daemon_stop(struct cli_daemon *daemon);
 
 /* ---- the command's own uploader ---- */
 
-struct cairn_cli_own_uploader {
-    struct cairn_cli_daemon daemon;
+struct cli_own_uploader {
+    struct cli_daemon daemon;
     int lock_fd;     /* the command's lock in the folder */
     char folder[93]; /* leaves room for /uploader.sock in a socket path; "": none */
     char socket[128];
 };
 /* store: where the uploader sends to. */
-enum cairn_code cairn_cli_own_uploader_start(const struct cairn_cli *cli, const char *store,
-                                             struct cairn_cli_own_uploader *uploader,
-                                             struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_cli_own_uploader_stop(struct cairn_cli_own_uploader *uploader);
+enum cairn_code cli_own_uploader_start(const struct cli *cli, const char *store,
+                                       struct cli_own_uploader *uploader,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+void cli_own_uploader_stop(struct cli_own_uploader *uploader);

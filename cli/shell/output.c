@@ -14,37 +14,33 @@
 
 static struct {
     const char *fields;
-    bool yaml, si_sizes, plain_sizes;
+    bool yaml, lines, si_sizes, plain_sizes;
 } forms;
 
-void cairn_cli_print_as(const struct cairn_cli *cli) {
+void cli_print_as(const struct cli *cli) {
     forms.fields = cli->fields;
     forms.yaml = cli->yaml;
+    forms.lines = cli->output == CLI_JSONL;
     forms.si_sizes = cli->si_sizes;
     forms.plain_sizes = cli->plain_sizes;
 }
 
-bool cairn_cli_wants_json(const struct cairn_cli *cli) {
-    return cli->output == CAIRN_CLI_JSON || cli->output == CAIRN_CLI_JSONL;
+bool cli_wants_json(const struct cli *cli) {
+    return cli->output == CLI_JSON || cli->output == CLI_JSONL;
 }
 
-enum cairn_code cairn_cli_flush(struct cairn_error *err) {
+enum cairn_code cli_flush(struct cairn_error *err) {
     return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
 }
 
-void cairn_cli_size(uint64_t bytes, char ret_text[24]) {
+struct cli_size cli_size(uint64_t bytes) {
+    struct cli_size ret;
     if (forms.plain_sizes)
-        snprintf(ret_text, 24, "%" PRIu64, bytes);
+        snprintf(ret.text, sizeof ret.text, "%" PRIu64, bytes);
     else if (forms.si_sizes)
-        cairn_size_text_si(bytes, ret_text);
+        cairn_size_text_si(bytes, ret.text);
     else
-        cairn_size_text(bytes, ret_text);
-}
-
-struct cairn_cli_count cairn_cli_counted(uint64_t count, const char *one, const char *many) {
-    struct cairn_cli_count ret;
-    snprintf(ret.text, sizeof ret.text, "%llu %s", (unsigned long long)count,
-             count == 1 ? one : many);
+        cairn_size_text(bytes, ret.text);
     return ret;
 }
 
@@ -59,7 +55,7 @@ static bool is_c1(const unsigned char *at) { /* U+0080 to U+009F */
     return at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0;
 }
 
-void cairn_cli_clean(char *text) {
+void cli_clean(char *text) {
     for (unsigned char *at = (unsigned char *)text; *at; at++) {
         bool two = is_c1(at);
         bool three = turns_direction(at);
@@ -69,17 +65,17 @@ void cairn_cli_clean(char *text) {
     }
 }
 
-void cairn_cli_note(const char *format, ...) {
+void cli_note(const char *format, ...) {
     char text[1200];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    cairn_cli_clean(text);
+    cli_clean(text);
     fprintf(stderr, "%s\n", text);
 }
 
-void cairn_cli_add(char *text, size_t capacity, const char *between, const char *format, ...) {
+void cli_add(char *text, size_t capacity, const char *between, const char *format, ...) {
     size_t used = strlen(text);
     va_list arguments;
     if (used) used += (size_t)snprintf(text + used, capacity - used, "%s", between);
@@ -89,15 +85,14 @@ void cairn_cli_add(char *text, size_t capacity, const char *between, const char 
     va_end(arguments);
 }
 
-bool cairn_cli_says_yes(void) {
+bool cli_says_yes(void) {
     char answer[8] = "";
     return fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y');
 }
 
-enum cairn_code cairn_cli_no_space(const char *folder, uint64_t needed_bytes, const char *left,
-                                   struct cairn_error *err) {
+enum cairn_code cli_no_space(const char *folder, uint64_t needed_bytes, const char *left,
+                             struct cairn_error *err) {
     struct statvfs room = {0};
-    char needed[24], is_free[24];
     if (!err || err->code != CAIRN_NO_SPACE) return CAIRN_NO_SPACE;
     if (err->os_errno == EFBIG)
         return cairn_fail(err, CAIRN_NO_SPACE,
@@ -108,12 +103,11 @@ enum cairn_code cairn_cli_no_space(const char *folder, uint64_t needed_bytes, co
         return cairn_fail(err, CAIRN_NO_SPACE,
                           "%s: make room, or name a folder on another disk; %s", err->message,
                           left);
-    cairn_cli_size(needed_bytes, needed);
-    cairn_cli_size((uint64_t)room.f_bavail * room.f_frsize, is_free);
     return cairn_fail(err, CAIRN_NO_SPACE,
                       "%s: %s are needed and %s free in %s: make room, or name a folder on another "
                       "disk; %s",
-                      err->message, needed, is_free, folder, left);
+                      err->message, cli_size(needed_bytes).text,
+                      cli_size((uint64_t)room.f_bavail * room.f_frsize).text, folder, left);
 }
 
 /* ---- --fields: members by dotted names ---- */
@@ -142,7 +136,7 @@ static enum cairn_code parse(const char *text, struct fields *ret, struct cairn_
 }
 
 /* Member names may contain dots, as labels do: the longest matching prefix wins. */
-static json_t *find(const json_t *object, struct cairn_view name) {
+json_t *cli_member(const json_t *object, struct cairn_view name) {
     json_t *whole = json_object_getn(object, name.data, name.size);
     if (whole) return whole;
     for (size_t size = name.size; size-- > 0;) {
@@ -151,7 +145,7 @@ static json_t *find(const json_t *object, struct cairn_view name) {
         const json_t *inner = json_object_getn(object, text, size);
         json_t *value =
             json_is_object(inner)
-                ? find(inner, (struct cairn_view){text + size + 1, name.size - size - 1})
+                ? cli_member(inner, (struct cairn_view){text + size + 1, name.size - size - 1})
                 : NULL;
         if (value) return value;
     }
@@ -162,7 +156,7 @@ static enum cairn_code choose(struct fields *fields, const json_t *item, json_t 
                               struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *chosen = json_object();
     for (size_t i = 0; chosen && i < fields->count; i++) {
-        json_t *value = find(item, fields->names[i]);
+        json_t *value = cli_member(item, fields->names[i]);
         fields->found[i] |= value != NULL;
         if (json_object_setn_new(chosen, fields->names[i].data, fields->names[i].size,
                                  value ? json_incref(value) : json_null()) != 0)
@@ -229,21 +223,19 @@ static bool is_plain(const char *text) {
                                           "0123456789_./@-");
 }
 
-/* YAML 1.1 reads exponents without a point or a sign as text. */
-static enum cairn_code put_real(double value, struct cairn_buf *ret, struct cairn_error *err) {
-    struct cairn_real real = cairn_real(value);
-    const char *point = strchr(real.text, '.') ? "" : ".0", *power = strchr(real.text, 'e');
-    if (!power) return cairn_buf_printf(ret, err, "%s%s", real.text, point);
-    return cairn_buf_printf(ret, err, "%.*s%se%s%s", (int)(power - real.text), real.text, point,
-                            power[1] == '-' ? "" : "+", power + 1);
-}
-
 /* JSON's quoting is valid in YAML. */
 static enum cairn_code put_scalar(const json_t *json, struct cairn_buf *ret,
                                   struct cairn_error *err) {
     if (json_is_string(json) && is_plain(json_string_value(json)))
         return cairn_buf_append_text(ret, json_string_value(json), err);
-    if (json_is_real(json)) return put_real(json_real_value(json), ret, err);
+    if (json_is_real(json)) {
+        /* YAML 1.1 reads exponents without a point or a sign as text. */
+        struct cairn_real real = cairn_real(json_real_value(json));
+        const char *point = strchr(real.text, '.') ? "" : ".0", *power = strchr(real.text, 'e');
+        if (!power) return cairn_buf_printf(ret, err, "%s%s", real.text, point);
+        return cairn_buf_printf(ret, err, "%.*s%se%s%s", (int)(power - real.text), real.text, point,
+                                power[1] == '-' ? "" : "+", power + 1);
+    }
     CAIRN_AUTO(buf) text = {.limit = CAIRN_GIB};
     CAIRN_TRY(cairn_json_dump(json, &text, err));
     return cairn_buf_append(ret, text.data, text.size, err);
@@ -273,39 +265,32 @@ static enum cairn_code put_indent(unsigned depth, struct cairn_buf *ret, struct 
     return cairn_buf_printf(ret, err, "%*s", (int)depth, "");
 }
 
-static enum cairn_code put_key(const char *key, struct cairn_buf *ret, struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *text = json_string(key);
-    if (!text) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a key");
-    CAIRN_TRY(put_scalar(text, ret, err));
-    return cairn_buf_append(ret, ":", 1, err);
-}
-
-static enum cairn_code put_items(const json_t *json, unsigned depth, bool begun,
-                                 struct cairn_buf *ret, struct cairn_error *err) {
-    for (size_t i = 0; i < json_array_size(json); i++) {
-        const json_t *item = json_array_get(json, i);
-        if (i || !begun) CAIRN_TRY(put_indent(depth, ret, err));
-        CAIRN_TRY(cairn_buf_append(ret, "-", 1, err));
-        if (is_block(item)) {
-            CAIRN_TRY(cairn_buf_append(ret, " ", 1, err));
-            CAIRN_TRY(put_block(item, depth + STEP, true, ret, err));
-        } else {
-            CAIRN_TRY(put_value(item, depth, ret, err));
-        }
-    }
-    return CAIRN_OK;
-}
-
 /* begun: the first line is already indented. */
 static enum cairn_code put_block(const json_t *json, unsigned depth, bool begun,
                                  struct cairn_buf *ret, struct cairn_error *err) {
     const char *key;
     json_t *value;
-    if (json_is_array(json)) return put_items(json, depth, begun, ret, err);
+    if (json_is_array(json)) {
+        for (size_t i = 0; i < json_array_size(json); i++) {
+            const json_t *item = json_array_get(json, i);
+            if (i || !begun) CAIRN_TRY(put_indent(depth, ret, err));
+            CAIRN_TRY(cairn_buf_append(ret, "-", 1, err));
+            if (is_block(item)) {
+                CAIRN_TRY(cairn_buf_append(ret, " ", 1, err));
+                CAIRN_TRY(put_block(item, depth + STEP, true, ret, err));
+            } else {
+                CAIRN_TRY(put_value(item, depth, ret, err));
+            }
+        }
+        return CAIRN_OK;
+    }
     json_object_foreach((json_t *)(uintptr_t)json, key, value) {
         if (!begun) CAIRN_TRY(put_indent(depth, ret, err));
         begun = false;
-        CAIRN_TRY(put_key(key, ret, err));
+        CAIRN_AUTO_JSON json_t *text = json_string(key);
+        if (!text) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a key");
+        CAIRN_TRY(put_scalar(text, ret, err));
+        CAIRN_TRY(cairn_buf_append(ret, ":", 1, err));
         CAIRN_TRY(put_value(value, depth + STEP, ret, err));
     }
     return CAIRN_OK;
@@ -347,29 +332,29 @@ static enum cairn_code print_value(const json_t *json, bool pretty, struct cairn
     if (forms.yaml)
         CAIRN_TRY(put_yaml(json, &raw, err));
     else
-        CAIRN_TRY(pretty ? cairn_json_dump_pretty(json, &raw, err)
-                         : cairn_json_show(json, &raw, err));
+        CAIRN_TRY(pretty && !forms.lines ? cairn_json_dump_pretty(json, &raw, err)
+                                         : cairn_json_show(json, &raw, err));
     CAIRN_TRY(escape_json(&raw, &text, err));
     if (!forms.yaml) CAIRN_TRY(cairn_buf_append_text(&text, "\n", err));
     if (fwrite(text.data, 1, text.size, stdout) != text.size)
         return cairn_fail_errno(err, "standard output");
-    return cairn_cli_flush(err);
+    return cli_flush(err);
 }
 
-enum cairn_code cairn_cli_print_json(const json_t *json, bool pretty, struct cairn_error *err) {
+enum cairn_code cli_print_json(const json_t *json, bool pretty, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *chosen = NULL;
     if (!forms.fields) return print_value(json, pretty, err);
     CAIRN_TRY(choose_fields(json, forms.fields, pretty, &chosen, err));
     return print_value(chosen, pretty, err);
 }
 
-enum cairn_code cairn_cli_print_reply(const struct cairn_cli *cli, const json_t *json,
-                                      struct cairn_error *err) {
-    return cairn_cli_print_json(json, cli->output == CAIRN_CLI_JSON, err);
+enum cairn_code cli_print_reply(const struct cli *cli, const json_t *json,
+                                struct cairn_error *err) {
+    return cli_print_json(json, cli->output == CLI_JSON, err);
 }
 
 /* --fields: each name must exist in some item of the whole array. */
-enum cairn_code cairn_cli_print_lines(const json_t *items, struct cairn_error *err) {
+enum cairn_code cli_print_lines(const json_t *items, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *chosen = NULL;
     if (forms.fields) CAIRN_TRY(choose_fields(items, forms.fields, true, &chosen, err));
     if (chosen) items = chosen;

@@ -23,32 +23,32 @@ static int terminal_width(void) {
     return size.ws_col;
 }
 
-void cairn_cli_bar(FILE *to, int cells, int full) {
+void cli_bar(FILE *to, int cells, int full) {
     setlocale(LC_CTYPE, "");
     bool utf8 = !strcmp(nl_langinfo(CODESET), "UTF-8");
     for (int i = 0; i < cells; i++) fputs(i < full ? (utf8 ? "━" : "#") : (utf8 ? "─" : "."), to);
 }
 
-static void draw_bar(const struct cairn_cli_meter *meter, const char *done, const char *total,
+static void draw_bar(const struct cli_meter *meter, const char *done, const char *total,
                      const char *rate, const char *left, double part) {
     char tail[160];
     snprintf(tail, sizeof tail, " %3.0f%%  %s/%s  %s/s  %s", part * 100, done, total, rate, left);
     int room = terminal_width() - (int)strlen(meter->job) - (int)strlen(tail) - 4;
     int cells = room < 5 ? 5 : room > 40 ? 40 : room, full = (int)(part * cells);
     fprintf(stderr, "\r%s  ", meter->job);
-    cairn_cli_bar(stderr, cells, full);
+    cli_bar(stderr, cells, full);
     fprintf(stderr, "%s\033[K", tail);
     fflush(stderr);
 }
 
-static void amount(const struct cairn_cli_meter *meter, uint64_t number, char ret[24]) {
+static void amount(const struct cli_meter *meter, uint64_t number, char ret[24]) {
     if (meter->unit)
         snprintf(ret, 24, "%llu", (unsigned long long)number);
     else
-        cairn_cli_size(number, ret);
+        snprintf(ret, 24, "%s", cli_size(number).text);
 }
 
-static void print_json(const struct cairn_cli_meter *meter, uint64_t elapsed_ms, bool last) {
+static void print_json(const struct cli_meter *meter, uint64_t elapsed_ms, bool last) {
     uint64_t done = meter->locked.done_bytes, total = meter->total_bytes;
     bool counts = meter->unit;
     fprintf(stderr,
@@ -61,7 +61,7 @@ static void print_json(const struct cairn_cli_meter *meter, uint64_t elapsed_ms,
             (unsigned long long)elapsed_ms, last ? "true" : "false");
 }
 
-static void show(struct cairn_cli_meter *meter, bool last) {
+static void show(struct cli_meter *meter, bool last) {
     uint64_t now = cairn_mono_ms(), elapsed = cairn_max_u64(now - meter->started_ms, 1);
     uint64_t done_bytes = meter->locked.done_bytes;
     double part = meter->total_bytes ? (double)done_bytes / (double)meter->total_bytes : last;
@@ -79,11 +79,11 @@ static void show(struct cairn_cli_meter *meter, bool last) {
         snprintf(left, sizeof left, "ETA %s", eta);
     }
     switch (meter->form) {
-    case CAIRN_CLI_PROGRESS_BAR:
+    case CLI_PROGRESS_BAR:
         draw_bar(meter, done, total, rate, left, part);
         if (last) fputc('\n', stderr);
         break;
-    case CAIRN_CLI_PROGRESS_JSON:
+    case CLI_PROGRESS_JSON:
         print_json(meter, elapsed, last);
         break;
     default:
@@ -98,47 +98,47 @@ static void show(struct cairn_cli_meter *meter, bool last) {
     meter->locked.shown_ms = now;
 }
 
-static void maybe_show(struct cairn_cli_meter *meter) {
+static void maybe_show(struct cli_meter *meter) {
     uint64_t since = cairn_mono_ms() - meter->locked.shown_ms;
-    uint64_t every = meter->form == CAIRN_CLI_PROGRESS_BAR    ? BAR_REDRAW_MS
-                     : meter->form == CAIRN_CLI_PROGRESS_JSON ? JSON_EVERY_MS
-                                                              : LINE_EVERY_MS;
-    if (meter->form != CAIRN_CLI_PROGRESS_NONE && since >= every) show(meter, false);
+    uint64_t every = meter->form == CLI_PROGRESS_BAR    ? BAR_REDRAW_MS
+                     : meter->form == CLI_PROGRESS_JSON ? JSON_EVERY_MS
+                                                        : LINE_EVERY_MS;
+    if (meter->form != CLI_PROGRESS_NONE && since >= every) show(meter, false);
 }
 
-void cairn_cli_meter_init(struct cairn_cli_meter *meter, const struct cairn_cli *cli,
-                          const char *job, uint64_t total_bytes, uint64_t total_items) {
-    *meter = (struct cairn_cli_meter){.form = cli->progress,
-                                      .job = job,
-                                      .total_bytes = total_bytes,
-                                      .total_items = total_items,
-                                      .started_ms = cairn_mono_ms()};
+void cli_meter_init(struct cli_meter *meter, const struct cli *cli, const char *job,
+                    uint64_t total_bytes, uint64_t total_items) {
+    *meter = (struct cli_meter){.form = cli->progress,
+                                .job = job,
+                                .total_bytes = total_bytes,
+                                .total_items = total_items,
+                                .started_ms = cairn_mono_ms()};
     cairn_lock_init(&meter->lock, CAIRN_LOCK_log_line);
     meter->locked.shown_ms = meter->started_ms;
-    if (meter->form == CAIRN_CLI_PROGRESS_AUTO)
-        meter->form = isatty(STDERR_FILENO) ? CAIRN_CLI_PROGRESS_BAR : CAIRN_CLI_PROGRESS_PLAIN;
+    if (meter->form == CLI_PROGRESS_AUTO)
+        meter->form = isatty(STDERR_FILENO) ? CLI_PROGRESS_BAR : CLI_PROGRESS_PLAIN;
 }
 
-void cairn_cli_meter_add(struct cairn_cli_meter *meter, uint64_t bytes, uint64_t items) {
+void cli_meter_add(struct cli_meter *meter, uint64_t bytes, uint64_t items) {
     CAIRN_HOLD(&meter->lock);
     meter->locked.done_bytes += bytes;
     meter->locked.done_items += items;
     maybe_show(meter);
 }
 
-void cairn_cli_meter_set(struct cairn_cli_meter *meter, uint64_t done_bytes, const char *phase) {
+void cli_meter_set(struct cli_meter *meter, uint64_t done_bytes, const char *phase) {
     CAIRN_HOLD(&meter->lock);
     meter->locked.done_bytes = done_bytes;
     meter->locked.phase = phase;
     maybe_show(meter);
 }
 
-void cairn_cli_meter_end(struct cairn_cli_meter *meter, bool ended_well) {
+void cli_meter_end(struct cli_meter *meter, bool ended_well) {
     cairn_lock_take(&meter->lock);
     if (ended_well) meter->locked.phase = NULL;
-    if (meter->form != CAIRN_CLI_PROGRESS_NONE) show(meter, ended_well);
+    if (meter->form != CLI_PROGRESS_NONE) show(meter, ended_well);
     cairn_lock_give(&meter->lock);
-    if (!ended_well && meter->form == CAIRN_CLI_PROGRESS_BAR) fputc('\n', stderr);
+    if (!ended_well && meter->form == CLI_PROGRESS_BAR) fputc('\n', stderr);
     cairn_lock_release(&meter->lock);
 }
 
@@ -146,18 +146,18 @@ void cairn_cli_meter_end(struct cairn_cli_meter *meter, bool ended_well) {
 
 #define WORKERS_DEFAULT 4
 
-void cairn_cli_workers_take_locked(struct cairn_cli_workers *workers) {
+void cli_workers_take_locked(struct cli_workers *workers) {
     workers->locked.taken++;
 }
 
-void cairn_cli_workers_done(struct cairn_cli_workers *workers) {
+void cli_workers_done(struct cli_workers *workers) {
     CAIRN_HOLD(&workers->lock);
     workers->locked.done++;
     CAIRN_ASSERT(workers->locked.done <= workers->locked.taken);
 }
 
-void cairn_cli_workers_failed(struct cairn_cli_workers *workers, enum cairn_code code,
-                              const struct cairn_error *why) {
+void cli_workers_failed(struct cli_workers *workers, enum cairn_code code,
+                        const struct cairn_error *why) {
     CAIRN_ASSERT(code != CAIRN_OK);
     CAIRN_HOLD(&workers->lock);
     if (workers->locked.code != CAIRN_OK) return;
@@ -165,11 +165,11 @@ void cairn_cli_workers_failed(struct cairn_cli_workers *workers, enum cairn_code
     workers->locked.error = *why;
 }
 
-enum cairn_code cairn_cli_workers_run(struct cairn_cli_workers *workers, uint64_t count,
-                                      void *(*work)(void *argument), void *argument,
-                                      struct cairn_error *err) {
-    pthread_t threads[CAIRN_CLI_WORKERS_MAX];
-    uint64_t wanted = cairn_min_u64(count ? count : WORKERS_DEFAULT, CAIRN_CLI_WORKERS_MAX);
+enum cairn_code cli_workers_run(struct cli_workers *workers, uint64_t count,
+                                void *(*work)(void *argument), void *argument,
+                                struct cairn_error *err) {
+    pthread_t threads[CLI_WORKERS_MAX];
+    uint64_t wanted = cairn_min_u64(count ? count : WORKERS_DEFAULT, CLI_WORKERS_MAX);
     uint64_t started = 0;
     cairn_lock_init(&workers->lock, CAIRN_LOCK_client_session);
     while (started < wanted && !pthread_create(&threads[started], NULL, work, argument)) started++;
@@ -177,8 +177,7 @@ enum cairn_code cairn_cli_workers_run(struct cairn_cli_workers *workers, uint64_
     cairn_lock_release(&workers->lock);
     if (!started) return cairn_fail(err, CAIRN_NO_MEMORY, "no thread could be started");
     CAIRN_ASSERT(workers->locked.code || workers->locked.done == workers->locked.taken);
-    if (workers->locked.code != CAIRN_OK && err) *err = workers->locked.error;
-    return workers->locked.code;
+    return cairn_pass(err, workers->locked.code, &workers->locked.error);
 }
 
 /* ---- signals ---- */
@@ -197,23 +196,22 @@ static sigset_t wanted(void) {
 }
 
 static void *watch(void *argument) {
-    const struct cairn_cli_interrupt *interrupt = argument;
+    const struct cli_interrupt *interrupt = argument;
     sigset_t set = wanted();
     for (int number = 0;;)
         if (!sigwait(&set, &number)) interrupt->take(interrupt->owner, number);
     return NULL;
 }
 
-void cairn_cli_interrupt_block(sigset_t *ret) {
+void cli_interrupt_block(sigset_t *ret) {
     *ret = wanted();
     pthread_sigmask(SIG_BLOCK, ret, NULL);
 }
 
-enum cairn_code cairn_cli_interrupt_start(struct cairn_cli_interrupt *interrupt,
-                                          struct cairn_error *err) {
+enum cairn_code cli_interrupt_start(struct cli_interrupt *interrupt, struct cairn_error *err) {
     pthread_t thread;
     sigset_t set;
-    cairn_cli_interrupt_block(&set);
+    cli_interrupt_block(&set);
     int failed = pthread_create(&thread, NULL, watch, interrupt);
     if (failed) return cairn_fail(err, CAIRN_NO_MEMORY, "no thread for signals (error %d)", failed);
     pthread_detach(thread);
@@ -223,16 +221,16 @@ enum cairn_code cairn_cli_interrupt_start(struct cairn_cli_interrupt *interrupt,
 static void say_and_exit(void *owner, int signal) {
     const char *const *text = owner;
     fputs(*text, stderr);
-    cairn_cli_interrupt_exit(signal);
+    cli_interrupt_exit(signal);
 }
 
-enum cairn_code cairn_cli_interrupt_says(const char *text, struct cairn_error *err) {
+enum cairn_code cli_interrupt_says(const char *text, struct cairn_error *err) {
     static const char *said;
-    static struct cairn_cli_interrupt interrupt = {.take = say_and_exit, .owner = &said};
+    static struct cli_interrupt interrupt = {.take = say_and_exit, .owner = &said};
     said = text;
-    return cairn_cli_interrupt_start(&interrupt, err);
+    return cli_interrupt_start(&interrupt, err);
 }
 
-void cairn_cli_interrupt_exit(int signal) {
+void cli_interrupt_exit(int signal) {
     _exit(128 + signal);
 }

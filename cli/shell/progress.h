@@ -12,7 +12,7 @@
  *              done, which is asserted.
  *          4   a thread that holds no lock handles signals one by one; a signal ignored at start
  *              (nohup) stays ignored. Exit status: 128 + signal (130 for Ctrl-C, 143 for SIGTERM).
- * Limits:  one meter at a time; CAIRN_CLI_WORKERS_MAX threads; signals once per process, before
+ * Limits:  one meter at a time; CLI_WORKERS_MAX threads; signals once per process, before
  *          any other thread starts.
  * Threads: a meter is locked by log_line: any thread may add. `lock` of workers guards `locked` and
  *          what they share. take() of an interrupt runs beside everything else.
@@ -27,11 +27,11 @@
 #include "common/error.h"
 #include "common/lock.h"
 
-struct cairn_cli_meter {
+struct cli_meter {
     struct cairn_lock lock;
-    enum cairn_cli_progress form; /* never AUTO */
-    const char *job;              /* "put llm/7b@1000" */
-    const char *unit;             /* NULL: bytes; else the unit of the counts, "versions" */
+    enum cli_progress form; /* never AUTO */
+    const char *job;        /* "put llm/7b@1000" */
+    const char *unit;       /* NULL: bytes; else the unit of the counts, "versions" */
     uint64_t total_bytes, total_items, started_ms;
     struct {
         uint64_t done_bytes, done_items, shown_ms;
@@ -39,19 +39,19 @@ struct cairn_cli_meter {
     } locked;
 };
 /* A bar of `cells`, `full` of them filled; ASCII where the locale is not UTF-8. */
-void cairn_cli_bar(FILE *to, int cells, int full);
-void cairn_cli_meter_init(struct cairn_cli_meter *meter, const struct cairn_cli *cli,
-                          const char *job, uint64_t total_bytes, uint64_t total_items);
-void cairn_cli_meter_add(struct cairn_cli_meter *meter, uint64_t bytes, uint64_t items);
-void cairn_cli_meter_set(struct cairn_cli_meter *meter, uint64_t done_bytes, const char *phase);
+void cli_bar(FILE *to, int cells, int full);
+void cli_meter_init(struct cli_meter *meter, const struct cli *cli, const char *job,
+                    uint64_t total_bytes, uint64_t total_items);
+void cli_meter_add(struct cli_meter *meter, uint64_t bytes, uint64_t items);
+void cli_meter_set(struct cli_meter *meter, uint64_t done_bytes, const char *phase);
 /* Prints the last line; ended_well false: the progress reached stays on screen. */
-void cairn_cli_meter_end(struct cairn_cli_meter *meter, bool ended_well);
+void cli_meter_end(struct cli_meter *meter, bool ended_well);
 
 /* ---- workers ---- */
 
-#define CAIRN_CLI_WORKERS_MAX 64
+#define CLI_WORKERS_MAX 64
 
-struct cairn_cli_workers {
+struct cli_workers {
     struct cairn_lock lock; /* initialized by _run */
     struct {
         enum cairn_code code; /* CAIRN_OK: no failure */
@@ -60,26 +60,26 @@ struct cairn_cli_workers {
     } locked;
 };
 /* Counts a piece as taken; `lock` is held. */
-void cairn_cli_workers_take_locked(struct cairn_cli_workers *workers);
-void cairn_cli_workers_done(struct cairn_cli_workers *workers);
-void cairn_cli_workers_failed(struct cairn_cli_workers *workers, enum cairn_code code,
-                              const struct cairn_error *why);
-/* count 0: 4 workers; larger counts are capped at CAIRN_CLI_WORKERS_MAX. */
-enum cairn_code cairn_cli_workers_run(struct cairn_cli_workers *workers, uint64_t count,
-                                      void *(*work)(void *argument), void *argument,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
+void cli_workers_take_locked(struct cli_workers *workers);
+void cli_workers_done(struct cli_workers *workers);
+void cli_workers_failed(struct cli_workers *workers, enum cairn_code code,
+                        const struct cairn_error *why);
+/* count 0: 4 workers; larger counts are capped at CLI_WORKERS_MAX. */
+enum cairn_code cli_workers_run(struct cli_workers *workers, uint64_t count,
+                                void *(*work)(void *argument), void *argument,
+                                struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- signals ---- */
 
-struct cairn_cli_interrupt {
+struct cli_interrupt {
     void (*take)(void *owner, int signal);
     void *owner;
 };
 /* interrupt must live as long as the process. */
-enum cairn_code cairn_cli_interrupt_start(struct cairn_cli_interrupt *interrupt,
-                                          struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cli_interrupt_start(struct cli_interrupt *interrupt,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
 /* For a command without cleanup: prints text as it is when the signal comes, then exits. */
-enum cairn_code cairn_cli_interrupt_says(const char *text, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cli_interrupt_says(const char *text, struct cairn_error *err) CAIRN_MUST_USE;
 /* Blocks the signals for a command that waits for them itself. */
-void cairn_cli_interrupt_block(sigset_t *ret);
-_Noreturn void cairn_cli_interrupt_exit(int signal);
+void cli_interrupt_block(sigset_t *ret);
+_Noreturn void cli_interrupt_exit(int signal);

@@ -31,7 +31,7 @@
 #include "common/text.h"
 
 struct target {
-    const struct cairn_cli_source *source;
+    const struct cli_source *source;
     const uint32_t *shards; /* indexes into the manifest */
     size_t shard_count;
     bool whole; /* with links and empty folders */
@@ -43,7 +43,7 @@ struct target {
     bool *in_place; /* by manifest index: the final name exists with these bytes */
     bool *written;  /* by manifest index: written whole by this get, mode set */
     unsigned mask;
-    struct cairn_cli_tree_meta meta;
+    struct cli_tree_meta meta;
 };
 
 #define EARLY_BYTES_MIN CAIRN_MIB         /* pieces from this size on start writeback at once */
@@ -88,8 +88,8 @@ static const uint8_t *checksums_of(const struct target *target, uint32_t index, 
     return (const uint8_t *)target->source->version.checksums.data + 4 * block;
 }
 
-static bool same_bytes(const struct target *target, int fd, uint32_t index, uint64_t offset,
-                       void *memory, size_t size) {
+static bool matches_checksums(const struct target *target, int fd, uint32_t index, uint64_t offset,
+                              void *memory, size_t size) {
     for (size_t done = 0; done < size;) {
         ssize_t got = pread(fd, (char *)memory + done, size - done, (off_t)(offset + done));
         if (got < 0 && errno == EINTR) continue;
@@ -109,7 +109,7 @@ static bool same_file(const struct target *target, int fd, uint32_t index) {
     CAIRN_AUTO_HEAP void *memory = malloc(CAIRN_BLOCK_BYTES);
     for (uint64_t at = 0; at < size; at += CAIRN_BLOCK_BYTES) {
         size_t some = (size_t)cairn_min_u64(CAIRN_BLOCK_BYTES, size - at);
-        if (!memory || !same_bytes(target, fd, index, at, memory, some)) return false;
+        if (!memory || !matches_checksums(target, fd, index, at, memory, some)) return false;
     }
     return true;
 }
@@ -121,8 +121,7 @@ static enum cairn_code look_at_name(struct target *target, uint32_t index,
     struct cairn_error why = {0};
     enum cairn_code code = open_parent(target, name, false, &parent_fd, &last, &why);
     if (code == CAIRN_NOT_FOUND) return CAIRN_OK;
-    if (code != CAIRN_OK && err) *err = why;
-    CAIRN_TRY(code);
+    CAIRN_TRY(cairn_pass(err, code, &why));
     CAIRN_AUTO_FD fd = openat(parent_fd, last, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT) return CAIRN_OK;
     target->in_place[index] = fd >= 0 && same_file(target, fd, index);
@@ -162,7 +161,7 @@ static bool have_piece(void *owner, uint32_t shard, uint64_t offset, void *memor
     if (!target->resumed) return false;
     part_name(shard, name);
     CAIRN_AUTO_FD fd = openat(target->part_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    return fd >= 0 && same_bytes(target, fd, shard, offset, memory, size);
+    return fd >= 0 && matches_checksums(target, fd, shard, offset, memory, size);
 }
 
 /* Sets the whole length at once, because the kernel serializes writes beyond a file's end. */
@@ -191,11 +190,11 @@ static enum cairn_code open_or_create_part(const struct target *target, uint32_t
         if (code == CAIRN_PRECONDITION)
             code = cairn_file_open_write(target->part_fd, name, ret, &why);
     }
-    return cairn_cli_pass_on(&why, code, err);
+    return cairn_pass(err, code, &why);
 }
 
 static unsigned mode_of(const struct target *target, const char *name) {
-    return cairn_cli_tree_meta_mode(&target->meta, name, false) & ~target->mask;
+    return cli_tree_meta_mode(&target->meta, name, false) & ~target->mask;
 }
 
 /* Creates, writes and sets the mode at once. A mode without owner write is set at the end, because
@@ -226,14 +225,14 @@ static enum cairn_code write_piece(void *owner, uint32_t shard, uint64_t offset,
     bool small = size <= SMALL_BYTES_MAX && size == shard_at(target, shard)->size_bytes;
     if (small && !target->resumed) {
         enum cairn_code code = write_small(target, shard, name, bytes, size, err);
-        return code ? cairn_within(err, code, "%s", shard_at(target, shard)->name) : CAIRN_OK;
+        return cairn_within(err, code, "%s", shard_at(target, shard)->name);
     }
     enum cairn_code code = open_or_create_part(target, shard, name, &file, err);
     if (code == CAIRN_OK) code = cairn_file_write_sparse_at(&file, bytes, size, offset, err);
     if (code == CAIRN_OK && file.direct_fd < 0 && size >= EARLY_BYTES_MIN)
         (void)sync_file_range(file.fd, (off_t)offset, (off_t)size, SYNC_FILE_RANGE_WRITE);
     cairn_file_release(&file);
-    return code == CAIRN_OK ? code : cairn_within(err, code, "%s", shard_at(target, shard)->name);
+    return cairn_within(err, code, "%s", shard_at(target, shard)->name);
 }
 
 /* CAIRN_NOT_FOUND: the get that held it ended and removed it. */
@@ -252,55 +251,31 @@ static enum cairn_code lock_part(struct target *target, struct cairn_error *err)
     return CAIRN_OK;
 }
 
-static enum cairn_code open_part(struct target *target, struct cairn_error *err) {
-    struct cairn_error why = {0};
-    enum cairn_code code = CAIRN_NOT_FOUND;
-    snprintf(target->part_name, sizeof target->part_name, ".cairn-get-%s",
-             target->source->version.manifest.id.text);
-    for (int tries = 0; tries < LOCK_TRIES_MAX && code == CAIRN_NOT_FOUND; tries++)
-        code = lock_part(target, &why);
-    if (code == CAIRN_CONFLICT || code == CAIRN_NOT_FOUND)
-        return cairn_fail(err, CAIRN_CONFLICT, "another cairn get writes to this folder");
-    return cairn_cli_pass_on(&why, code, err);
-}
-
-static enum cairn_code read_shard(const struct cairn_cli_source *source,
-                                  const struct cairn_manifest_shard *shard, struct cairn_buf *ret,
-                                  struct cairn_error *err) {
-    CAIRN_AUTO_PTR(cli_reader) reader = NULL;
-    if (shard->size_bytes > CAIRN_CLI_TREE_BYTES_MAX)
-        return cairn_fail(err, CAIRN_TOO_LARGE, "%s has %llu bytes", shard->name,
-                          (unsigned long long)shard->size_bytes);
-    CAIRN_TRY(cairn_buf_reserve(ret, (size_t)shard->size_bytes, err));
-    CAIRN_TRY(cairn_cli_reader_new(source, &reader, err));
-    for (uint64_t at = 0; at < shard->size_bytes; at += CAIRN_CLI_PIECE_BYTES) {
-        size_t size = (size_t)cairn_min_u64(CAIRN_CLI_PIECE_BYTES, shard->size_bytes - at);
-        CAIRN_TRY(cairn_cli_read(reader, shard, at, ret->data + at, size, err));
-    }
-    ret->size = (size_t)shard->size_bytes;
-    return CAIRN_OK;
-}
-
 /* Reads the tree description from meta or from the shard that meta names. */
-static enum cairn_code load_description(const struct cairn_cli_source *source,
-                                        struct cairn_cli_tree_meta *ret, struct cairn_error *err) {
+static enum cairn_code load_description(const struct cli_source *source, struct cli_tree_meta *ret,
+                                        struct cairn_error *err) {
     const struct cairn_manifest *manifest = &source->version.manifest;
-    CAIRN_AUTO(buf) bytes = {.limit = CAIRN_CLI_TREE_BYTES_MAX};
-    if (!cairn_cli_tree_meta_is_apart(manifest->meta_json))
-        return cairn_cli_tree_meta_read(cairn_view_of(manifest->meta_json), ret, err);
+    CAIRN_AUTO(buf) bytes = {.limit = CLI_TREE_BYTES_MAX};
+    if (!cli_tree_meta_is_apart(manifest->meta_json))
+        return cli_tree_meta_read(cairn_view_of(manifest->meta_json), ret, err);
     for (uint32_t i = 0; i < manifest->shard_count; i++) {
         if (strcmp(manifest->shards[i].name, CAIRN_TREE_SHARD) != 0) continue;
-        CAIRN_TRY(read_shard(source, &manifest->shards[i], &bytes, err));
-        return cairn_cli_tree_meta_read(cairn_buf_view(&bytes), ret, err);
+        const struct cairn_manifest_shard *shard = &manifest->shards[i];
+        CAIRN_AUTO_PTR(cli_reader) reader = NULL;
+        if (shard->size_bytes > CLI_TREE_BYTES_MAX)
+            return cairn_fail(err, CAIRN_TOO_LARGE, "%s has %llu bytes", shard->name,
+                              (unsigned long long)shard->size_bytes);
+        CAIRN_TRY(cairn_buf_reserve(&bytes, (size_t)shard->size_bytes, err));
+        CAIRN_TRY(cli_reader_new(source, &reader, err));
+        for (uint64_t at = 0; at < shard->size_bytes; at += CLI_PIECE_BYTES) {
+            size_t size = (size_t)cairn_min_u64(CLI_PIECE_BYTES, shard->size_bytes - at);
+            CAIRN_TRY(cli_read(reader, shard, at, bytes.data + at, size, err));
+        }
+        bytes.size = (size_t)shard->size_bytes;
+        return cli_tree_meta_read(cairn_buf_view(&bytes), ret, err);
     }
     return cairn_fail(err, CAIRN_CORRUPT, "the description of the tree, shard %s, is missing",
                       CAIRN_TREE_SHARD);
-}
-
-static unsigned umask_now(void) {
-    mode_t mask = umask(0);
-    (void)umask(mask);
-    return mask;
 }
 
 static enum cairn_code open_target(struct target *target, const char *folder,
@@ -312,11 +287,21 @@ static enum cairn_code open_target(struct target *target, const char *folder,
     target->written = calloc(manifest->shard_count + 1, sizeof *target->written);
     if (!target->in_place || !target->written)
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a list of files");
-    target->mask = umask_now();
+    mode_t mask = umask(0);
+    (void)umask(mask);
+    target->mask = mask;
     CAIRN_TRY(cairn_dir_make(folder, 0777, err));
     target->root_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (target->root_fd < 0) return cairn_fail_errno(err, "%s", folder);
-    CAIRN_TRY(open_part(target, err));
+    struct cairn_error why = {0};
+    enum cairn_code code = CAIRN_NOT_FOUND;
+    snprintf(target->part_name, sizeof target->part_name, ".cairn-get-%s",
+             target->source->version.manifest.id.text);
+    for (int tries = 0; tries < LOCK_TRIES_MAX && code == CAIRN_NOT_FOUND; tries++)
+        code = lock_part(target, &why);
+    if (code == CAIRN_CONFLICT || code == CAIRN_NOT_FOUND)
+        return cairn_fail(err, CAIRN_CONFLICT, "another cairn get writes to this folder");
+    CAIRN_TRY(cairn_pass(err, code, &why));
     bool looks = false;
     CAIRN_TRY(has_entries(target, &looks, err));
     for (size_t i = 0; looks && i < target->shard_count; i++)
@@ -346,23 +331,6 @@ struct parent {
     char name[CAIRN_SHARD_NAME_BYTES_MAX + 1]; /* with trailing slash; "": the root */
     int fd;                                    /* -1: none */
 };
-
-static enum cairn_code enter_parent(const struct target *target, const char *name,
-                                    struct parent *parent, const char **ret_last,
-                                    struct cairn_error *err) {
-    const char *slash = strrchr(name, '/');
-    size_t size = slash ? (size_t)(slash - name) + 1 : 0;
-    CAIRN_ASSERT(size < sizeof parent->name);
-    if (parent->fd < 0 || strlen(parent->name) != size || memcmp(parent->name, name, size) != 0) {
-        if (parent->fd >= 0) close(parent->fd);
-        parent->fd = -1;
-        CAIRN_TRY(open_parent(target, name, true, &parent->fd, ret_last, err));
-        memcpy(parent->name, name, size);
-        parent->name[size] = '\0';
-    }
-    *ret_last = name + size;
-    return CAIRN_OK;
-}
 
 /* Sets length and mode and syncs a part that was written in pieces. */
 static enum cairn_code complete_part(const struct target *target, uint32_t index, const char *part,
@@ -399,19 +367,20 @@ static enum cairn_code move_file(struct target *target, uint32_t index, struct p
     part_name(index, part);
     if (!synced || !target->written[index])
         CAIRN_TRY(complete_part(target, index, part, synced, err));
-    CAIRN_TRY(enter_parent(target, name, parent, &last, err));
+    const char *slash = strrchr(name, '/');
+    size_t size = slash ? (size_t)(slash - name) + 1 : 0;
+    CAIRN_ASSERT(size < sizeof parent->name);
+    if (parent->fd < 0 || strlen(parent->name) != size || memcmp(parent->name, name, size) != 0) {
+        if (parent->fd >= 0) close(parent->fd);
+        parent->fd = -1;
+        CAIRN_TRY(open_parent(target, name, true, &parent->fd, &last, err));
+        memcpy(parent->name, name, size);
+        parent->name[size] = '\0';
+    }
+    last = name + size;
     if (!rename_part(target, part, parent->fd, last)) return CAIRN_OK;
     if (errno == EEXIST) return cairn_fail(err, CAIRN_CONFLICT, "%s is there now", name);
     return cairn_fail_errno(err, "%s", name);
-}
-
-static enum cairn_code move_files(struct target *target, bool synced, struct cairn_error *err) {
-    struct parent parent = {.fd = -1};
-    enum cairn_code code = CAIRN_OK;
-    for (size_t i = 0; code == CAIRN_OK && i < target->shard_count; i++)
-        code = move_file(target, target->shards[i], &parent, synced, err);
-    if (parent.fd >= 0) close(parent.fd);
-    return code;
 }
 
 static enum cairn_code make_folder(struct target *target, const char *name,
@@ -452,7 +421,7 @@ static enum cairn_code set_folder_modes(struct target *target, const char *name,
         if (!json_object_get(target->meta.modes, path)) continue;
         CAIRN_AUTO_FD parent_fd = -1;
         CAIRN_TRY(open_parent(target, path, false, &parent_fd, &last, err));
-        unsigned mode = cairn_cli_tree_meta_mode(&target->meta, path, true) & ~target->mask;
+        unsigned mode = cli_tree_meta_mode(&target->meta, path, true) & ~target->mask;
         if (fchmodat(parent_fd, last, mode, 0)) return cairn_fail_errno(err, "folder %s", path);
     }
 }
@@ -487,50 +456,37 @@ static enum cairn_code finish_target(struct target *target, struct cairn_error *
     bool synced =
         target->shard_count >= SYNCED_TOGETHER_MIN && cairn_file_syncs_all(target->part_fd);
     if (synced) CAIRN_TRY(cairn_file_sync_all(target->part_fd, err));
-    CAIRN_TRY(move_files(target, synced, err));
+    struct parent parent = {.fd = -1};
+    enum cairn_code code = CAIRN_OK;
+    for (size_t i = 0; code == CAIRN_OK && i < target->shard_count; i++)
+        code = move_file(target, target->shards[i], &parent, synced, err);
+    if (parent.fd >= 0) close(parent.fd);
+    CAIRN_TRY(code);
     target->moved = true;
     CAIRN_TRY(make_rest(target, err));
     return synced ? cairn_file_sync_all(target->root_fd, err)
                   : cairn_dir_sync(target->root_fd, err);
 }
 
-/* keep: parts stay for the next get. Without the lock nothing is removed. */
-static void close_target(struct target *target, bool keep) {
-    CAIRN_ASSERT(target->locked == (target->part_fd >= 0));
-    bool clears = !keep && target->locked && (!target->moved || target->resumed);
-    for (size_t i = 0; clears && i < target->shard_count; i++) {
-        char name[16];
-        part_name(target->shards[i], name);
-        (void)unlinkat(target->part_fd, name, 0);
-    }
-    if (target->locked) (void)unlinkat(target->root_fd, target->part_name, AT_REMOVEDIR);
-    if (target->part_fd >= 0) close(target->part_fd);
-    if (target->root_fd >= 0) close(target->root_fd);
-    free(target->in_place);
-    free(target->written);
-    cairn_cli_tree_meta_release(&target->meta);
-}
-
-static const struct cairn_cli_flag get_flags[] = {
-    {"directory", 'd', CAIRN_CLI_TEXT, CAIRN_CLI_AT(directory), 0, "DIR",
+static const struct cli_flag get_flags[] = {
+    {"directory", 'd', CLI_TEXT, CLI_AT(directory), 0, "DIR",
      "Where the tree is written; default ./RUN-STEP. - is standard output, for one shard."},
-    {"shard", 0, CAIRN_CLI_TEXTS, CAIRN_CLI_AT(shards), 0, "NAME|PATTERN",
+    {"shard", 0, CLI_TEXTS, CLI_AT(shards), 0, "NAME|PATTERN",
      "Only this shard, or those that match: *.safetensors, unet/**. Again for others."},
-    {"rank", 'r', CAIRN_CLI_NUMBER, CAIRN_CLI_AT(rank), CAIRN_CLI_AT(rank_given), "N",
+    {"rank", 'r', CLI_NUMBER, CLI_AT(rank), CLI_AT(rank_given), "N",
      "Only the shards that rank N wrote."},
-    {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
+    {"store", 0, CLI_TEXT, CLI_AT(store), 0, "URL",
      "Read the store itself, without a server: a folder or s3://bucket/prefix."},
-    {"workers", 'j', CAIRN_CLI_COUNT, CAIRN_CLI_AT(workers), 0, "N",
-     "Readers at work at once; default 8."},
+    {"workers", 'j', CLI_COUNT, CLI_AT(workers), 0, "N", "Readers at work at once; default 8."},
 };
 
 /* Message of an interrupted get; prepared before the first write. */
 static char interrupted[3 * PATH_MAX] = "cairn get: interrupted; nothing was written\n";
 
 struct wanted {
-    const struct cairn_cli *cli;
-    struct cairn_cli_patterns patterns; /* of --shard */
-    bool described_apart;               /* the tree description is a shard of its own, not a file */
+    const struct cli *cli;
+    struct cli_patterns patterns; /* of --shard */
+    bool described_apart;         /* the tree description is a shard of its own, not a file */
 };
 
 static bool is_shard(const struct cairn_manifest *manifest, const char *name) {
@@ -542,21 +498,21 @@ static bool is_shard(const struct cairn_manifest *manifest, const char *name) {
 /* A --shard without * ? [ is a literal name, and so is one that equals a shard's name. */
 static enum cairn_code add_patterns(const struct cairn_manifest *manifest, struct wanted *wanted,
                                     struct cairn_error *err) {
-    const struct cairn_cli_texts *texts = &wanted->cli->shards;
+    const struct cli_texts *texts = &wanted->cli->shards;
     for (size_t i = 0; i < texts->count; i++)
         if (strpbrk(texts->items[i], "*?[") && !is_shard(manifest, texts->items[i]))
-            CAIRN_TRY(cairn_cli_patterns_add(&wanted->patterns, texts->items[i], err));
+            CAIRN_TRY(cli_patterns_add(&wanted->patterns, texts->items[i], err));
     return CAIRN_OK;
 }
 
 static bool wants_shard(const void *owner, uint32_t index,
                         const struct cairn_manifest_shard *shard) {
     const struct wanted *wanted = owner;
-    const struct cairn_cli *cli = wanted->cli;
+    const struct cli *cli = wanted->cli;
     (void)index;
     for (size_t i = 0; i < cli->shards.count; i++)
         if (!strcmp(cli->shards.items[i], shard->name)) return true;
-    if (cli->shards.count) return cairn_cli_patterns_match(&wanted->patterns, shard->name, false);
+    if (cli->shards.count) return cli_patterns_match(&wanted->patterns, shard->name, false);
     if (wanted->described_apart && !strcmp(shard->name, CAIRN_TREE_SHARD)) return false;
     return !cli->rank_given || shard->rank == cli->rank;
 }
@@ -569,13 +525,8 @@ static enum cairn_code write_stream(void *owner, uint32_t shard, uint64_t offset
     return CAIRN_OK;
 }
 
-/* After damage or a conflict the parts are useless. A get that never begins keeps existing ones. */
-static bool worth_keeping(enum cairn_code code) {
-    return code != CAIRN_CORRUPT && code != CAIRN_CONFLICT;
-}
-
-static enum cairn_code get_tree(const struct cairn_cli *cli, struct cairn_cli_fetch *fetch,
-                                const char *folder, struct cairn_error *err) {
+static enum cairn_code get_tree(const struct cli *cli, struct cli_fetch *fetch, const char *folder,
+                                struct cairn_error *err) {
     struct target target = {.source = fetch->source,
                             .shards = fetch->shards,
                             .shard_count = fetch->shard_count,
@@ -586,27 +537,33 @@ static enum cairn_code get_tree(const struct cairn_cli *cli, struct cairn_cli_fe
         fetch->sink = write_piece;
         fetch->have = have_piece;
         fetch->owner = &target;
-        code = cairn_cli_fetch_run(fetch, err);
+        code = cli_fetch_run(fetch, err);
     }
     if (code == CAIRN_OK) code = finish_target(&target, err);
-    close_target(&target, code != CAIRN_OK && (!begun || worth_keeping(code)));
+    /* After damage or a conflict the parts are useless; a get that never began keeps them. */
+    bool useless = code == CAIRN_CORRUPT || code == CAIRN_CONFLICT;
+    bool keep = code != CAIRN_OK && (!begun || !useless);
+    /* Only the holder of the lock removes parts. */
+    CAIRN_ASSERT(target.locked == (target.part_fd >= 0));
+    bool clears = !keep && target.locked && (!target.moved || target.resumed);
+    for (size_t i = 0; clears && i < target.shard_count; i++) {
+        char name[16];
+        part_name(target.shards[i], name);
+        (void)unlinkat(target.part_fd, name, 0);
+    }
+    if (target.locked) (void)unlinkat(target.root_fd, target.part_name, AT_REMOVEDIR);
+    if (target.part_fd >= 0) close(target.part_fd);
+    if (target.root_fd >= 0) close(target.root_fd);
+    free(target.in_place);
+    free(target.written);
+    cli_tree_meta_release(&target.meta);
     if (code != CAIRN_NO_SPACE) return code;
-    return cairn_cli_no_space(folder, fetch->total_bytes,
-                              "the same command goes on where this one stopped", err);
+    return cli_no_space(folder, fetch->total_bytes,
+                        "the same command goes on where this one stopped", err);
 }
 
-static enum cairn_code get_stream(struct cairn_cli_fetch *fetch, struct cairn_error *err) {
-    if (fetch->shard_count != 1)
-        return cairn_fail(err, CAIRN_INVALID,
-                          "standard output takes one shard: name it with --shard");
-    fetch->sink = write_stream;
-    fetch->one_worker = true;
-    CAIRN_TRY(cairn_cli_fetch_run(fetch, err));
-    return cairn_cli_flush(err);
-}
-
-static enum cairn_code check_chosen(const struct cairn_cli *cli,
-                                    const struct cairn_cli_fetch *fetch, struct cairn_error *err) {
+static enum cairn_code check_chosen(const struct cli *cli, const struct cli_fetch *fetch,
+                                    struct cairn_error *err) {
     const struct cairn_committed *version = &fetch->source->version;
     unsigned long long step = version->place.step;
     if (fetch->shard_count || (!cli->shards.count && !cli->rank_given)) return CAIRN_OK;
@@ -618,74 +575,65 @@ static enum cairn_code check_chosen(const struct cairn_cli *cli,
                       (unsigned long long)cli->rank, step, version->manifest.world_size);
 }
 
-static enum cairn_code report_restored(const struct cairn_cli *cli,
-                                       const struct cairn_cli_fetch *fetch, const char *folder,
-                                       uint64_t elapsed_ms, struct cairn_error *err) {
-    const struct cairn_version_place *place = &fetch->source->version.place;
-    if (cli->output == CAIRN_CLI_TABLE) {
-        char size[24];
-        cairn_cli_size(fetch->total_bytes, size);
-        printf("restored %s/%s step %llu into %s: %s, %s, every block verified, %.1fs\n",
-               place->name.project, place->name.run, (unsigned long long)place->step, folder,
-               cairn_cli_counted(fetch->shard_count, "shard", "shards").text, size,
-               (double)elapsed_ms / 1000);
-        return cairn_cli_flush(err);
-    }
-    CAIRN_AUTO_JSON json_t *answer =
-        json_pack("{s:s, s:I, s:I, s:I, s:s, s:b}", "version", place->id.text, "step",
-                  (json_int_t)place->step, "shards", (json_int_t)fetch->shard_count, "bytes",
-                  (json_int_t)fetch->total_bytes, "folder", folder, "verified", 1);
-    if (!answer) return cairn_fail(err, CAIRN_INVALID, "the folder's name is not UTF-8");
-    return cairn_cli_print_json(answer, false, err);
-}
-
-static enum cairn_code get_version(const struct cairn_cli *cli, struct cairn_cli_fetch *fetch,
-                                   struct cairn_error *err) {
-    const struct cairn_version_place *place = &fetch->source->version.place;
+static enum cairn_code get_source(struct cli_source *source, struct cairn_error *err) {
+    CAIRN_RELEASED(cli_fetch_release) struct cli_fetch fetch = {.source = source, .verb = "get"};
+    const struct cairn_version_place *place = &fetch.source->version.place;
     uint64_t started_ms = cairn_mono_ms();
     char folder[PATH_MAX];
-    const char *meta = fetch->source->version.manifest.meta_json;
-    struct wanted wanted = {.cli = cli, .described_apart = cairn_cli_tree_meta_is_apart(meta)};
-    enum cairn_code code = add_patterns(&fetch->source->version.manifest, &wanted, err);
-    if (code == CAIRN_OK) code = cairn_cli_fetch_choose(fetch, wants_shard, &wanted, err);
-    cairn_cli_patterns_release(&wanted.patterns);
+    const char *meta = fetch.source->version.manifest.meta_json;
+    struct wanted wanted = {.cli = source->cli, .described_apart = cli_tree_meta_is_apart(meta)};
+    enum cairn_code code = add_patterns(&fetch.source->version.manifest, &wanted, err);
+    if (code == CAIRN_OK) code = cli_fetch_choose(&fetch, wants_shard, &wanted, err);
+    cli_patterns_release(&wanted.patterns);
     CAIRN_TRY(code);
-    CAIRN_TRY(check_chosen(cli, fetch, err));
-    if (cli->directory && !strcmp(cli->directory, "-")) return get_stream(fetch, err);
-    int size = cli->directory ? snprintf(folder, sizeof folder, "%s", cli->directory)
-                              : snprintf(folder, sizeof folder, "%s-%llu", place->name.run,
-                                         (unsigned long long)place->step);
+    CAIRN_TRY(check_chosen(source->cli, &fetch, err));
+    if (source->cli->directory && !strcmp(source->cli->directory, "-")) {
+        if (fetch.shard_count != 1)
+            return cairn_fail(err, CAIRN_INVALID,
+                              "standard output takes one shard: name it with --shard");
+        fetch.sink = write_stream;
+        fetch.one_worker = true;
+        CAIRN_TRY(cli_fetch_run(&fetch, err));
+        return cli_flush(err);
+    }
+    int size = source->cli->directory
+                   ? snprintf(folder, sizeof folder, "%s", source->cli->directory)
+                   : snprintf(folder, sizeof folder, "%s-%llu", place->name.run,
+                              (unsigned long long)place->step);
     if (size < 0 || (size_t)size >= sizeof folder)
         return cairn_fail(err, CAIRN_INVALID, "the path after --directory is too long");
     snprintf(interrupted, sizeof interrupted,
              "\ncairn get: interrupted; what was read is kept in %s, and no file has its name "
              "before it is verified. To go on: cairn get %s/%s@%s -d %s\n",
              folder, place->name.project, place->name.run, place->id.text, folder);
-    CAIRN_TRY(get_tree(cli, fetch, folder, err));
-    return report_restored(cli, fetch, folder, cairn_mono_ms() - started_ms, err);
+    CAIRN_TRY(get_tree(source->cli, &fetch, folder, err));
+    if (source->cli->output == CLI_TABLE) {
+        printf("restored %s/%s step %llu into %s: %s, %s, every block verified, %.1fs\n",
+               place->name.project, place->name.run, (unsigned long long)place->step, folder,
+               cairn_counted(fetch.shard_count, "shard").text, cli_size(fetch.total_bytes).text,
+               (double)(cairn_mono_ms() - started_ms) / 1000);
+        return cli_flush(err);
+    }
+    CAIRN_AUTO_JSON json_t *answer =
+        json_pack("{s:s, s:I, s:I, s:I, s:s, s:b}", "version", place->id.text, "step",
+                  (json_int_t)place->step, "shards", (json_int_t)fetch.shard_count, "bytes",
+                  (json_int_t)fetch.total_bytes, "folder", folder, "verified", 1);
+    if (!answer) return cairn_fail(err, CAIRN_INVALID, "the folder's name is not UTF-8");
+    return cli_print_json(answer, false, err);
 }
 
-static enum cairn_code get_source(struct cairn_cli_source *source, struct cairn_error *err) {
-    struct cairn_cli_fetch fetch = {.source = source, .verb = "get"};
-    enum cairn_code code = get_version(source->cli, &fetch, err);
-    cairn_cli_fetch_release(&fetch);
-    return code;
+static enum cairn_code run_get(struct cli *cli, struct cairn_error *err) {
+    CAIRN_TRY(cli_interrupt_says(interrupted, err));
+    return cli_source_use(cli, cli_source_open, get_source, err);
 }
 
-static enum cairn_code run_get(struct cairn_cli *cli, struct cairn_error *err) {
-    CAIRN_TRY(cairn_cli_interrupt_says(interrupted, err));
-    return cairn_cli_source_use(cli, cairn_cli_source_open, get_source, err);
-}
-
-const struct cairn_cli_verb cairn_cli_verb_get = {
-    .name = "get",
+const struct cli_verb cli_verb_get = {
+    CLI_VERB(get),
     .synopsis = "cairn get [flags] project/run[@step|@latest|@ckpt_...]",
     .purpose = "Get a checkpoint back, every block verified.",
     .examples =
         "  cairn get llm/7b@latest -d ./restored\n"
         "  cairn get llm/7b@1200 --rank 3 -d /scratch/resume\n"
         "  cairn get llm/7b@1200 --store s3://bucket/cairn -d ./restored   (no server needed)\n",
-    CAIRN_CLI_FLAGS(get_flags),
-    CAIRN_CLI_ARGUMENTS(1, 1),
-    .run = run_get,
+    CLI_TAKES(get_flags, 1, 1),
 };

@@ -13,7 +13,6 @@
  */
 
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "api/table/dtype.h"
 #include "cli/shell/output.h"
@@ -51,8 +50,8 @@ struct name {
 };
 struct work {
     struct cairn_save *save;
-    const struct cairn_cli_tree *tree;
-    struct cairn_cli_described *described;
+    const struct cli_tree *tree;
+    struct cli_described *described;
     struct header *headers;
     size_t header_count;
     struct index *indexes;
@@ -100,7 +99,7 @@ static enum cairn_code leave_out(const struct work *work, const char *name, cons
     json_t *row = json_pack("{s:s, s:s}", "name", name, "why", why);
     return json_array_append_new(work->described->left_out, row) == 0
                ? CAIRN_OK
-               : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for what is left out");
+               : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of what is left out");
 }
 
 /* ---- model indexes ---- */
@@ -118,25 +117,11 @@ static enum cairn_code open_index(void *context, const char *name, const struct 
     size_t at = opened->index->first;
     int fd;
     while (name_of(opened->work, at) + opened->index->folder_bytes != name) at++;
-    CAIRN_TRY(cairn_cli_tree_file(opened->work->tree, at, &fd, err));
+    CAIRN_TRY(cli_tree_file(opened->work->tree, at, &fd, err));
     cairn_file_release(&opened->file);
     opened->file = (struct cairn_file){.fd = fd, .direct_fd = -1, .open = true};
     *ret = &opened->input;
     return cairn_input_of_file(&opened->file, &opened->input, err);
-}
-
-/* Files that contradict the index are kept, with a note, and not described by it. */
-static enum cairn_code read_index(struct work *work, struct index *index, const char *name,
-                                  struct cairn_error *err) {
-    struct opened opened = {.work = work, .index = index};
-    const struct cairn_zero_folder folder = {
-        .context = &opened, .names = index->names, .count = index->count, .open = open_index};
-    struct cairn_error why = {0};
-    enum cairn_code code = cairn_model_choose(&folder, NULL, &index->choice, &why);
-    cairn_file_release(&opened.file);
-    if (code == CAIRN_NO_MEMORY || code == CAIRN_IO) return cairn_cli_pass_on(&why, code, err);
-    if (code) cairn_cli_note("note: %s: %s; it counts for nothing", name, why.message);
-    return CAIRN_OK;
 }
 
 static enum cairn_code add_index(struct work *work, size_t file, struct cairn_error *err) {
@@ -155,15 +140,23 @@ static enum cairn_code add_index(struct work *work, size_t file, struct cairn_er
         if (!index->count) index->first = i;
         index->names[index->count++] = name_of(work, i) + bytes;
     }
-    return read_index(work, index, name_of(work, file), err);
+    /* Files that contradict the index are kept, with a note, and not described by it. */
+    struct opened opened = {.work = work, .index = index};
+    const struct cairn_zero_folder folder = {
+        .context = &opened, .names = index->names, .count = index->count, .open = open_index};
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_model_choose(&folder, NULL, &index->choice, &why);
+    cairn_file_release(&opened.file);
+    if (code == CAIRN_NO_MEMORY || code == CAIRN_IO) return cairn_pass(err, code, &why);
+    if (code) cli_note("note: %s: %s; it counts for nothing", name_of(work, file), why.message);
+    return CAIRN_OK;
 }
 
 /* The safetensors index of the file's folder; NULL: none. */
 static const struct index *index_of(const struct work *work, size_t file) {
     for (size_t i = 0; i < work->index_count; i++) {
         const struct index *index = &work->indexes[i];
-        if (index->choice.map && index->choice.format &&
-            strcmp(index->choice.format, "hf-safetensors") == 0 &&
+        if (index->choice.map && index->choice.format == CAIRN_FORMAT_HF_SAFETENSORS &&
             in_folder(work, file, index->file, index->folder_bytes))
             return index;
     }
@@ -176,17 +169,12 @@ static bool is_taken(const struct index *index, const char *name) {
     return i < index->count && index->choice.taken[i];
 }
 
-static bool is_candidate(const struct cairn_cli_file *file) {
-    size_t bytes = strlen(file->name), end = strlen(SUFFIX);
-    return bytes > end && !strcmp(file->name + bytes - end, SUFFIX) && file->bytes >= 8;
-}
-
 static enum cairn_code read_header(const struct work *work, struct header *header,
                                    struct cairn_error *err) {
     CAIRN_AUTO_FD fd = -1;
     CAIRN_AUTO(buf) head = {0};
     struct cairn_input input;
-    CAIRN_TRY(cairn_cli_tree_file(work->tree, header->file, &fd, err));
+    CAIRN_TRY(cli_tree_file(work->tree, header->file, &fd, err));
     struct cairn_file file = {.fd = fd, .direct_fd = -1, .open = true};
     CAIRN_TRY(cairn_input_of_file(&file, &input, err));
     CAIRN_TRY(cairn_safetensors_load(&input, &head, &header->content, err));
@@ -205,7 +193,7 @@ static enum cairn_code read_file(struct work *work, size_t file, struct cairn_er
         CAIRN_AUTO(buf) text = {0};
         CAIRN_TRY(cairn_buf_printf(&text, err, "a file beside the model: %s does not name it",
                                    index->choice.index));
-        cairn_cli_note("note: %s is kept as plain bytes: %s", name, text.data);
+        cli_note("note: %s is kept as plain bytes: %s", name, text.data);
         return leave_out(work, name, text.data, err);
     }
     header->index = index ? (size_t)(index - work->indexes) + 1 : 0;
@@ -216,14 +204,14 @@ static enum cairn_code read_file(struct work *work, size_t file, struct cairn_er
     }
     if (code == CAIRN_INVALID || code == CAIRN_UNSUPPORTED || code == CAIRN_TOO_LARGE ||
         code == CAIRN_CORRUPT) {
-        cairn_cli_note("note: %s is kept as plain bytes: %s", name, why.message);
+        cli_note("note: %s is kept as plain bytes: %s", name, why.message);
         return leave_out(work, name, why.message, err);
     }
-    return cairn_cli_pass_on(&why, code, err);
+    return cairn_pass(err, code, &why);
 }
 
 static enum cairn_code read_headers(struct work *work, struct cairn_error *err) {
-    const struct cairn_cli_tree *tree = work->tree;
+    const struct cli_tree *tree = work->tree;
     work->headers = calloc(tree->count + 1, sizeof *work->headers);
     work->known = calloc(tree->count + 1, sizeof *work->known);
     if (!work->headers || !work->known)
@@ -233,7 +221,8 @@ static enum cairn_code read_headers(struct work *work, struct cairn_error *err) 
         if (cairn_model_is_index(name + folder_bytes(name))) CAIRN_TRY(add_index(work, i, err));
     }
     for (size_t i = 0; i < tree->count; i++)
-        if (is_candidate(&tree->files[i])) CAIRN_TRY(read_file(work, i, err));
+        if (cairn_text_ends(tree->files[i].name, SUFFIX) && tree->files[i].bytes >= 8)
+            CAIRN_TRY(read_file(work, i, err));
     return CAIRN_OK;
 }
 
@@ -255,8 +244,9 @@ static enum cairn_code pieces_of(struct work *work, size_t file,
 }
 
 /* With an index, a tensor counts only in the file that the index gives. */
-static enum cairn_code check_named(const struct work *work, const struct header *header,
-                                   struct cairn_view tensor, bool *ret, struct cairn_error *err) {
+static enum cairn_code keep_if_indexed(const struct work *work, const struct header *header,
+                                       struct cairn_view tensor, bool *ret,
+                                       struct cairn_error *err) {
     *ret = true;
     if (!header->index) return CAIRN_OK;
     const struct index *index = &work->indexes[header->index - 1];
@@ -271,7 +261,7 @@ static enum cairn_code check_named(const struct work *work, const struct header 
     CAIRN_TRY(cairn_buf_printf(&name, err, " of %s", file));
     CAIRN_TRY(cairn_buf_printf(&why, err, own ? "%s takes it from %s" : "%s does not name it",
                                index->choice.index, own));
-    cairn_cli_note("note: %s is kept as plain bytes: %s", name.data, why.data);
+    cli_note("note: %s is kept as plain bytes: %s", name.data, why.data);
     return leave_out(work, name.data, why.data, err);
 }
 
@@ -285,7 +275,7 @@ static enum cairn_code sort_out(struct work *work, size_t number, struct cairn_e
         if (parts)
             CAIRN_TRY(cairn_safetensors_parts_add(parts, header->sharding, entry, header->file,
                                                   &part, err));
-        if (!part) CAIRN_TRY(check_named(work, header, entry->name, &named, err));
+        if (!part) CAIRN_TRY(keep_if_indexed(work, header, entry->name, &named, err));
         if (!part && named)
             work->names[work->name_count++] =
                 (struct name){.text = entry->name, .header = number, .entry = e};
@@ -298,18 +288,6 @@ static int by_name_text(const void *a, const void *b) {
                             y = (*(const struct name *const *)b)->text;
     int order = memcmp(x.data, y.data, x.size < y.size ? x.size : y.size);
     return order ? order : (x.size > y.size) - (x.size < y.size);
-}
-
-static enum cairn_code mark_twice(struct work *work, struct cairn_error *err) {
-    size_t count = work->name_count;
-    CAIRN_AUTO_HEAP struct name **sorted = calloc(count + 1, sizeof *sorted);
-    if (!sorted) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for names");
-    for (size_t i = 0; i < count; i++) sorted[i] = &work->names[i];
-    qsort(sorted, count, sizeof *sorted, by_name_text);
-    for (size_t i = 1; i < count; i++)
-        if (!by_name_text(&sorted[i - 1], &sorted[i]))
-            sorted[i - 1]->twice = sorted[i]->twice = true;
-    return CAIRN_OK;
 }
 
 static enum cairn_code describe_whole(struct work *work, const struct name *name,
@@ -392,92 +370,82 @@ static enum cairn_code describe_pieces(struct work *work, struct pieces *pieces,
         if (code == CAIRN_OK) {
             CAIRN_TRY(describe_group(work, pieces, first, count, shape, err));
         } else if (code == CAIRN_CORRUPT || code == CAIRN_TOO_LARGE) {
-            cairn_cli_note("note: kept as plain bytes: %s", why.message);
+            cli_note("note: kept as plain bytes: %s", why.message);
             CAIRN_TRY(leave_out(work, pieces->parts.items[first].name, why.message, err));
         } else
-            return cairn_cli_pass_on(&why, code, err);
+            return cairn_pass(err, code, &why);
     }
     return CAIRN_OK;
 }
 
-static enum cairn_code describe_tensors(struct work *work, struct cairn_error *err) {
-    size_t count = 0;
-    CAIRN_TRY(read_headers(work, err));
-    for (size_t i = 0; i < work->header_count; i++) count += work->headers[i].content.count;
-    work->names = calloc(count + 1, sizeof *work->names);
-    if (!work->names) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for names");
-    for (size_t i = 0; i < work->header_count; i++) CAIRN_TRY(sort_out(work, i, err));
-    CAIRN_TRY(mark_twice(work, err));
-    for (size_t i = 0; i < work->name_count; i++)
-        CAIRN_TRY(describe_whole(work, &work->names[i], err));
-    for (size_t i = 0; i < work->piece_count; i++)
-        CAIRN_TRY(describe_pieces(work, &work->pieces[i], err));
-    for (size_t i = 0; i < work->tree->count; i++) work->described->files += work->known[i];
-    return CAIRN_OK;
-}
-
-static enum cairn_code describe_tree_tensors(struct cairn_save *save,
-                                             const struct cairn_cli_tree *tree,
-                                             struct cairn_cli_described *ret,
-                                             struct cairn_error *err) {
-    struct work work = {.save = save, .tree = tree, .described = ret};
-    enum cairn_code code = describe_tensors(&work, err);
-    release(&work);
-    return code;
-}
-
-static const struct cairn_cli_flag put_flags[] = {
-    {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
+static const struct cli_flag put_flags[] = {
+    {"store", 0, CLI_TEXT, CLI_AT(store), 0, "URL",
      "Where no uploader listens: bring one that sends to this store (default $CAIRN_STORE)."},
-    {"format", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(format), 0, "TAG",
-     "Format tag that readers can insist on."},
-    {"labels", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(labels), 0, "JSON", "Labels, an object of texts."},
-    {"new-version", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(force), 0, NULL,
+    {"format", 0, CLI_TEXT, CLI_AT(format), 0, "TAG", "Format tag that readers can insist on."},
+    {"labels", 0, CLI_TEXT, CLI_AT(labels), 0, "JSON", "Labels, an object of texts."},
+    {"new-version", 0, CLI_SWITCH, CLI_AT(force), 0, NULL,
      "If the step is there already, keep both versions instead of refusing."},
-    {"latest", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(latest), 0, NULL,
+    {"latest", 0, CLI_SWITCH, CLI_AT(latest), 0, NULL,
      "It is latest from then on, also where its step is lower than that of latest."},
-    {"follow", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(follow), 0, NULL,
+    {"follow", 0, CLI_SWITCH, CLI_AT(follow), 0, NULL,
      "Keep what links out of the tree point to; otherwise they are refused."},
-    {"files-only", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(files_only), 0, NULL,
+    {"files-only", 0, CLI_SWITCH, CLI_AT(files_only), 0, NULL,
      "Leave out modes, links and empty folders."},
-    {"exclude", 0, CAIRN_CLI_TEXTS, CAIRN_CLI_AT(exclude), 0, "PATTERN",
+    {"exclude", 0, CLI_TEXTS, CLI_AT(exclude), 0, "PATTERN",
      "Leave out what matches, as a line of .gitignore does; again for others. A file .cairnignore "
      "at the root of PATH has such lines, too."},
-    {"detach", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(detach), 0, NULL,
+    {"detach", 0, CLI_SWITCH, CLI_AT(detach), 0, NULL,
      "Return when the node's uploader has the files open; it goes on. See cairn wait."},
 };
 
 static enum cairn_code describe_put(void *owner, struct cairn_save *save,
-                                    const struct cairn_cli_tree *tree,
-                                    struct cairn_cli_described *ret, struct cairn_error *err) {
+                                    const struct cli_tree *tree, struct cli_described *ret,
+                                    struct cairn_error *err) {
+    CAIRN_RELEASED(release) struct work work = {.save = save, .tree = tree, .described = ret};
     (void)owner;
-    return describe_tree_tensors(save, tree, ret, err);
+    size_t count = 0;
+    CAIRN_TRY(read_headers(&work, err));
+    for (size_t i = 0; i < work.header_count; i++) count += work.headers[i].content.count;
+    work.names = calloc(count + 1, sizeof *work.names);
+    if (!work.names) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for names");
+    for (size_t i = 0; i < work.header_count; i++) CAIRN_TRY(sort_out(&work, i, err));
+    CAIRN_AUTO_HEAP struct name **sorted = calloc(work.name_count + 1, sizeof *sorted);
+    if (!sorted) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for names");
+    for (size_t i = 0; i < work.name_count; i++) sorted[i] = &work.names[i];
+    qsort(sorted, work.name_count, sizeof *sorted, by_name_text);
+    for (size_t i = 1; i < work.name_count; i++)
+        if (!by_name_text(&sorted[i - 1], &sorted[i]))
+            sorted[i - 1]->twice = sorted[i]->twice = true;
+    for (size_t i = 0; i < work.name_count; i++)
+        CAIRN_TRY(describe_whole(&work, &work.names[i], err));
+    for (size_t i = 0; i < work.piece_count; i++)
+        CAIRN_TRY(describe_pieces(&work, &work.pieces[i], err));
+    for (size_t i = 0; i < work.tree->count; i++) work.described->files += work.known[i];
+    return CAIRN_OK;
 }
 
-static enum cairn_code run_put(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_put(struct cli *cli, struct cairn_error *err) {
     const char *path = cli->arguments[0], *ref = cli->arguments[1];
-    const struct cairn_cli_save_tree job = {.cli = cli,
-                                            .verb = "put",
-                                            .path = path,
-                                            .folder_fd = -1,
-                                            .ref = ref,
-                                            .format = cli->format,
-                                            .describe = describe_put};
-    CAIRN_TRY(cairn_cli_save_tree_check("put", path, ref, err));
-    CAIRN_TRY(cairn_cli_save_tree_start(cli, "put", err));
-    return cairn_cli_save_tree_run(&job, err);
+    const struct cli_save_tree job = {.cli = cli,
+                                      .verb = "put",
+                                      .path = path,
+                                      .folder_fd = -1,
+                                      .ref = ref,
+                                      .format = cli->format,
+                                      .describe = describe_put};
+    CAIRN_TRY(cli_save_tree_check("put", path, ref, err));
+    CAIRN_TRY(cli_save_tree_start(cli, "put", err));
+    return cli_save_tree_run(&job, err);
 }
 
-const struct cairn_cli_verb cairn_cli_verb_put = {
-    .name = "put",
+const struct cli_verb cli_verb_put = {
+    CLI_VERB(put),
     .synopsis = "cairn put [flags] PATH project/run@step",
     .purpose = "Keep a directory or a file as a checkpoint.",
     .examples =
         "  cairn put ./model llm/7b@1000\n"
         "  cairn put ./model llm/7b@1000 --format hf-safetensors --labels '{\"team\":\"nlp\"}'\n"
         "  cairn put ./model llm/7b@1000 --store /mnt/ckpt      (brings its own uploader)\n",
-    CAIRN_CLI_FLAGS(put_flags),
-    CAIRN_CLI_ARGUMENTS(2, 2),
+    CLI_TAKES(put_flags, 2, 2),
     .takes_paths = true,
-    .run = run_put,
 };

@@ -2,7 +2,6 @@
 /* save_tree: saves a directory through the node's uploader, or one of its own. */
 #include "cli/tree/tree.h"
 
-#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -36,7 +35,7 @@ static struct {
     const char *verb;
     _Atomic int signal;
     _Atomic bool begun;
-    struct cairn_cli_own_uploader own;
+    struct cli_own_uploader own;
     uint64_t deadline; /* of the whole command: --timeout covers all steps */
 } saving;
 
@@ -57,31 +56,24 @@ static void take_signal(void *owner, int signal) {
         (void)poll(NULL, 0, POLL_MS);
     fprintf(stderr, "\ncairn %s: interrupted; %s\n", saving.verb,
             saving.begun ? "whether the save is given up cairn show tells" : "nothing was begun");
-    cairn_cli_own_uploader_stop(&saving.own);
-    cairn_cli_interrupt_exit(signal);
+    cli_own_uploader_stop(&saving.own);
+    cli_interrupt_exit(signal);
 }
-static struct cairn_cli_interrupt interrupt = {.take = take_signal};
+static struct cli_interrupt interrupt = {.take = take_signal};
 
-static enum cairn_code add_files(struct cairn_save *save, const struct cairn_cli_tree *tree,
-                                 struct cairn_cli_meter *meter, struct cairn_error *err) {
+static enum cairn_code add_files(struct cairn_save *save, const struct cli_tree *tree,
+                                 struct cli_meter *meter, struct cairn_error *err) {
     for (size_t i = 0; i < tree->count && !saving.signal; i++) {
         struct cairn_save_status status;
         if (i % METER_FILES == 0) {
             cairn_save_status(save, &status);
-            cairn_cli_meter_set(meter, status.sent_bytes, NULL);
+            cli_meter_set(meter, status.sent_bytes, NULL);
         }
         CAIRN_AUTO_FD fd = -1;
-        CAIRN_TRY(cairn_cli_tree_file(tree, i, &fd, err));
+        CAIRN_TRY(cli_tree_file(tree, i, &fd, err));
         CAIRN_TRY(cairn_save_file(save, tree->files[i].name, fd, tree->files[i].bytes, err));
     }
     return CAIRN_OK;
-}
-
-/* Notes each new reason of a delay. */
-static void say_delay(struct cairn_session *session) {
-    struct cairn_error why = {0};
-    if (cairn_session_problem(session, &why) == CAIRN_UNAVAILABLE)
-        cairn_cli_note("note: %s; going on", why.message);
 }
 
 /* The save is durable and its commit takes long. */
@@ -89,12 +81,12 @@ static void say_waits(uint64_t *next_ms, const struct cairn_error *why) {
     uint64_t now_ms = cairn_mono_ms();
     if (!*next_ms) *next_ms = now_ms + COMMIT_NOTE_MS;
     if (now_ms < *next_ms) return;
-    cairn_cli_note("note: %s; going on", why->message);
+    cli_note("note: %s; going on", why->message);
     *next_ms = now_ms + COMMIT_NOTE_AGAIN_MS;
 }
 
 static enum cairn_code wait_committed(struct cairn_session *session, struct cairn_save *save,
-                                      struct cairn_cli_meter *meter, struct cairn_error *err) {
+                                      struct cli_meter *meter, struct cairn_error *err) {
     struct cairn_error own = {0};
     uint64_t note_ms = 0;
     if (!err) err = &own;
@@ -103,10 +95,13 @@ static enum cairn_code wait_committed(struct cairn_session *session, struct cair
         enum cairn_code code = cairn_save_wait(save, CAIRN_COMMITTED, step_ms, err);
         struct cairn_save_status status;
         cairn_save_status(save, &status);
-        cairn_cli_meter_set(meter, status.sent_bytes,
-                            status.reached >= CAIRN_DURABLE ? "committing" : NULL);
+        cli_meter_set(meter, status.sent_bytes,
+                      status.reached >= CAIRN_DURABLE ? "committing" : NULL);
         if (code != CAIRN_TIMEOUT || saving.signal || !left_ms()) return code;
-        say_delay(session);
+        /* Notes each new reason of a delay. */
+        struct cairn_error why = {0};
+        if (cairn_session_problem(session, &why) == CAIRN_UNAVAILABLE)
+            cli_note("note: %s; going on", why.message);
         if (status.reached >= CAIRN_DURABLE) say_waits(&note_ms, err);
     }
 }
@@ -116,18 +111,16 @@ struct description {
     struct cairn_buf meta, shard;
 };
 
-static void description_release(struct description *description) {
-    cairn_buf_release(&description->meta);
-    cairn_buf_release(&description->shard);
-}
-
-static enum cairn_code describe_tree(const struct cairn_cli_tree *tree, struct description *ret,
+static enum cairn_code describe_tree(const struct cli_tree *tree, struct description *ret,
                                      struct cairn_error *err) {
-    CAIRN_TRY(cairn_cli_tree_meta_write(&tree->meta, &ret->meta, err));
-    if (ret->meta.size <= CAIRN_CLI_TREE_IN_META_BYTES) return CAIRN_OK;
+    CAIRN_TRY(cli_tree_meta_write(&tree->meta, &ret->meta, err));
+    if (ret->meta.size <= CLI_TREE_IN_META_BYTES) return CAIRN_OK;
     ret->shard = ret->meta;
     ret->meta = (struct cairn_buf){0};
-    return cairn_cli_tree_meta_name_shard(&ret->meta, err);
+    CAIRN_AUTO_JSON json_t *json =
+        json_pack("{s:{s:s}}", CAIRN_META_TREE, "shard", CAIRN_TREE_SHARD);
+    if (!json) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for modes and links");
+    return cairn_json_dump(json, &ret->meta, err);
 }
 
 static enum cairn_code add_description(struct cairn_save *save,
@@ -142,7 +135,7 @@ static enum cairn_code add_description(struct cairn_save *save,
     return cairn_save_file(save, CAIRN_TREE_SHARD, fd, bytes->size, err);
 }
 
-static enum cairn_code give_up(const struct cairn_cli_save_tree *job, struct cairn_save *save,
+static enum cairn_code give_up(const struct cli_save_tree *job, struct cairn_save *save,
                                struct cairn_error *err) {
     struct cairn_error why = {0};
     char reason[64];
@@ -159,8 +152,8 @@ static enum cairn_code give_up(const struct cairn_cli_save_tree *job, struct cai
 }
 
 /* Checked before an attempt is opened, which would end a running job's attempt. */
-static enum cairn_code check_count(const struct cairn_cli_tree *tree, size_t count_max,
-                                   const char *path, struct cairn_error *err) {
+static enum cairn_code check_count(const struct cli_tree *tree, size_t count_max, const char *path,
+                                   struct cairn_error *err) {
     if (tree->count <= count_max) return CAIRN_OK;
     return cairn_fail(err, CAIRN_TOO_LARGE,
                       "%s holds %zu files, and a checkpoint has at most %zu: put its folders as "
@@ -168,12 +161,11 @@ static enum cairn_code check_count(const struct cairn_cli_tree *tree, size_t cou
                       path, tree->count, count_max);
 }
 
-static enum cairn_code save_files(const struct cairn_cli_save_tree *job,
-                                  struct cairn_session *session, const struct cairn_cli_tree *tree,
+static enum cairn_code save_files(const struct cli_save_tree *job, struct cairn_session *session,
+                                  const struct cli_tree *tree,
                                   const struct description *description, uint64_t step,
                                   struct cairn_save_status *ret_status,
-                                  struct cairn_cli_described *ret_described,
-                                  struct cairn_error *err) {
+                                  struct cli_described *ret_described, struct cairn_error *err) {
     struct cairn_save_options options = {
         .size = sizeof options,
         .on_exists = job->cli->force ? CAIRN_EXISTS_NEW_VERSION : CAIRN_EXISTS_ERROR,
@@ -181,11 +173,11 @@ static enum cairn_code save_files(const struct cairn_cli_save_tree *job,
         .labels_json = job->cli->labels,
         .meta_json = description->meta.size ? description->meta.data : NULL};
     struct cairn_save *save = NULL;
-    struct cairn_cli_meter meter;
+    struct cli_meter meter;
     char title[320];
     snprintf(title, sizeof title, "%s %s", job->verb, job->ref);
     CAIRN_TRY(cairn_save_begin(session, step, &options, &save, err));
-    cairn_cli_meter_init(&meter, job->cli, title, tree->total_bytes, 0);
+    cli_meter_init(&meter, job->cli, title, tree->total_bytes, 0);
     enum cairn_code code = add_files(save, tree, &meter, err);
     if (code == CAIRN_OK) code = add_description(save, description, err);
     if (code == CAIRN_OK) code = job->describe(job->owner, save, tree, ret_described, err);
@@ -197,32 +189,29 @@ static enum cairn_code save_files(const struct cairn_cli_save_tree *job,
     else if (!staged)
         (void)cairn_save_fail(save, err ? err->message : "it failed", NULL);
     cairn_save_status(save, ret_status);
-    cairn_cli_meter_end(&meter, code == CAIRN_OK);
+    cli_meter_end(&meter, code == CAIRN_OK);
     cairn_save_free(save);
     return code;
 }
 
 /* Times are not mentioned: they are never kept, and every file has them (docs/command.md). */
-static void tell_unkept(const struct cairn_cli_tree *tree) {
-    const struct cairn_cli_unkept *unkept = &tree->unkept;
+static void tell_unkept(const struct cli_tree *tree) {
+    const struct cli_unkept *unkept = &tree->unkept;
     char text[400] = "";
     if (unkept->attributes)
-        cairn_cli_add(text, sizeof text, ", ", "extended attributes (%zu)", unkept->attributes);
-    if (unkept->access_lists)
-        cairn_cli_add(text, sizeof text, ", ", "ACLs (%zu)", unkept->access_lists);
+        cli_add(text, sizeof text, ", ", "extended attributes (%zu)", unkept->attributes);
+    if (unkept->access_lists) cli_add(text, sizeof text, ", ", "ACLs (%zu)", unkept->access_lists);
     if (unkept->owners)
-        cairn_cli_add(text, sizeof text, ", ", "other owners than you (%zu)", unkept->owners);
+        cli_add(text, sizeof text, ", ", "other owners than you (%zu)", unkept->owners);
     if (unkept->bits)
-        cairn_cli_add(text, sizeof text, ", ", "setuid, setgid, sticky (%zu)", unkept->bits);
+        cli_add(text, sizeof text, ", ", "setuid, setgid, sticky (%zu)", unkept->bits);
     if (unkept->links)
-        cairn_cli_add(text, sizeof text, ", ", "hard links (%zu; each name is a file of its own)",
-                      unkept->links);
-    if (text[0])
-        cairn_cli_note("note: not kept, with how many files and folders have it: %s", text);
+        cli_add(text, sizeof text, ", ", "hard links (%zu; each name is a file of its own)",
+                unkept->links);
+    if (text[0]) cli_note("note: not kept, with how many files and folders have it: %s", text);
     if (tree->excluded)
-        cairn_cli_note(
-            "note: excluded: %s",
-            cairn_cli_counted(tree->excluded, "file or folder", "files and folders").text);
+        cli_note("note: excluded: %zu %s", tree->excluded,
+                 tree->excluded == 1 ? "file or folder" : "files and folders");
 }
 
 struct latest {
@@ -231,8 +220,7 @@ struct latest {
 };
 
 /* Whether the saved version is latest. Older uploaders cannot tell. */
-static struct latest look_at_latest(const struct cairn_cli_save_tree *job,
-                                    struct cairn_session *session,
+static struct latest look_at_latest(const struct cli_save_tree *job, struct cairn_session *session,
                                     const struct cairn_save_status *status) {
     struct cairn_find_options options = {.size = sizeof options, .ref = "latest"};
     struct cairn_version_info *found = NULL;
@@ -245,32 +233,28 @@ static struct latest look_at_latest(const struct cairn_cli_save_tree *job,
     return latest;
 }
 
-static enum cairn_code report(const struct cairn_cli_save_tree *job,
-                              const struct cairn_cli_tree *tree,
+static enum cairn_code report(const struct cli_save_tree *job, const struct cli_tree *tree,
                               const struct cairn_save_status *status,
-                              const struct cairn_cli_described *described,
-                              const struct latest *latest, struct cairn_error *err) {
-    const struct cairn_cli *cli = job->cli;
+                              const struct cli_described *described, const struct latest *latest,
+                              struct cairn_error *err) {
+    const struct cli *cli = job->cli;
     if (latest->known && !latest->is_it)
         fprintf(stderr, "note: step %llu stays latest; with --latest an older step becomes it\n",
                 (unsigned long long)latest->step);
-    if (cli->output == CAIRN_CLI_NAME) {
+    if (cli->output == CLI_NAME) {
         puts(status->version);
-    } else if (cli->output == CAIRN_CLI_TABLE && cli->detach) {
+    } else if (cli->output == CLI_TABLE && cli->detach) {
         printf("handed over %s as %s: the uploader goes on, the files must stay as they are; "
                "cairn wait %s\n",
                job->ref, status->version, job->ref);
-    } else if (cli->output == CAIRN_CLI_TABLE) {
-        char size[24];
-        cairn_cli_size(tree->total_bytes, size);
+    } else if (cli->output == CLI_TABLE) {
         printf("committed %s as %s: %s, %s, ", job->ref, status->version,
-               cairn_cli_counted(tree->count, "file", "files").text, size);
+               cairn_counted(tree->count, "file").text, cli_size(tree->total_bytes).text);
         if (described->tensors && described->files < tree->count)
-            printf("%s; %s of opaque content\n",
-                   cairn_cli_counted(described->tensors, "tensor", "tensors").text,
-                   cairn_cli_counted(tree->count - described->files, "file", "files").text);
+            printf("%s; %s of opaque content\n", cairn_counted(described->tensors, "tensor").text,
+                   cairn_counted(tree->count - described->files, "file").text);
         else if (described->tensors)
-            puts(cairn_cli_counted(described->tensors, "tensor", "tensors").text);
+            puts(cairn_counted(described->tensors, "tensor").text);
         else
             puts("opaque content (no safetensors file, so no tensor is known by name)");
     } else {
@@ -280,7 +264,7 @@ static enum cairn_code report(const struct cairn_cli_save_tree *job,
                       latest->known ? json_boolean(latest->is_it) : json_null(), "files",
                       (json_int_t)tree->count, "bytes", (json_int_t)tree->total_bytes, "tensors",
                       (json_int_t)described->tensors, "left_out", described->left_out);
-        return cairn_cli_print_json(answer, true, err);
+        return cli_print_json(answer, true, err);
     }
     return CAIRN_OK;
 }
@@ -302,10 +286,8 @@ static enum cairn_code open_when_free(struct cairn_open_options *options,
         }
         enum cairn_code code = cairn_open(options, ret, &resume, err);
         if (code == CAIRN_RUN_BUSY) busy = *err;
-        if (code == CAIRN_TIMEOUT && busy.code) { /* report the cause instead of the timeout */
-            *err = busy;
-            return CAIRN_RUN_BUSY;
-        }
+        if (code == CAIRN_TIMEOUT && busy.code) /* report the cause instead of the timeout */
+            return cairn_pass(err, CAIRN_RUN_BUSY, &busy);
         if (code != CAIRN_RUN_BUSY || saving.signal ||
             !cairn_deadline_left_ms(&cairn_clock_real, deadline))
             return code;
@@ -317,27 +299,27 @@ static enum cairn_code open_when_free(struct cairn_open_options *options,
 }
 
 /* Uses the node's uploader; if none listens, starts one for this command. */
-static enum cairn_code open_session(const struct cairn_cli *cli, const char *run,
+static enum cairn_code open_session(const struct cli *cli, const char *run,
                                     struct cairn_session **ret, struct cairn_error *err) {
     const char *store = cli->store ? cli->store : getenv("CAIRN_STORE");
     struct cairn_open_options options = {
         .size = sizeof(struct cairn_open_options),
         .run = run,
         .resume = cli->latest ? "ahead" : "keep",
-        .socket = cairn_cli_uploader_socket(cli),
+        .socket = cli_uploader_socket(cli),
         .timeout_ms = cli->timeout_ms ? 1 : 0}; /* each try sets the time left */
     enum cairn_code code = open_when_free(&options, ret, err);
     if (code != CAIRN_UPLOADER_GONE) return code;
     if (cli->detach)
         return cairn_fail(err, CAIRN_UPLOADER_GONE,
                           "no uploader listens on %s, and --detach needs one that stays",
-                          cairn_cli_uploader_socket(cli));
+                          cli_uploader_socket(cli));
     if (!store || !*store)
         return cairn_fail(err, CAIRN_UPLOADER_GONE,
                           "no uploader listens on %s; start one, or give --store so that this "
                           "command brings its own",
-                          cairn_cli_uploader_socket(cli));
-    CAIRN_TRY(cairn_cli_own_uploader_start(cli, store, &saving.own, err));
+                          cli_uploader_socket(cli));
+    CAIRN_TRY(cli_own_uploader_start(cli, store, &saving.own, err));
     options.socket = saving.own.socket;
     return open_when_free(&options, ret, err);
 }
@@ -345,8 +327,8 @@ static enum cairn_code open_session(const struct cairn_cli *cli, const char *run
 static enum cairn_code read_ref(const char *text, uint64_t *ret_step,
                                 char ret_name[2 * CAIRN_NAME_BYTES_MAX + 2],
                                 struct cairn_error *err) {
-    struct cairn_cli_ref ref;
-    CAIRN_TRY(cairn_cli_ref_parse(text, &ref, err));
+    struct cli_ref ref;
+    CAIRN_TRY(cli_ref_parse(text, &ref, err));
     if (cairn_parse_u64(cairn_view_of(ref.version), ret_step, NULL) != CAIRN_OK)
         return cairn_fail(err, CAIRN_INVALID,
                           "\"%s\" names no step to save as: %s/%s@1000, for instance", text,
@@ -355,48 +337,46 @@ static enum cairn_code read_ref(const char *text, uint64_t *ret_step,
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_cli_save_tree_check(const char *verb, const char *path, const char *ref,
-                                          struct cairn_error *err) {
-    struct cairn_cli_ref parsed;
+enum cairn_code cli_save_tree_check(const char *verb, const char *path, const char *ref,
+                                    struct cairn_error *err) {
+    struct cli_ref parsed;
     char name[2 * CAIRN_NAME_BYTES_MAX + 2];
     uint64_t step;
-    if (cairn_cli_ref_parse(path, &parsed, NULL) == CAIRN_OK && parsed.version[0] &&
-        access(path, F_OK) && !access(ref, F_OK))
+    if (cli_ref_parse(path, &parsed, NULL) == CAIRN_OK && parsed.version[0] && access(path, F_OK) &&
+        !access(ref, F_OK))
         return cairn_fail(err, CAIRN_INVALID, "the path stands first: cairn %s %s %s", verb, ref,
                           path);
     return read_ref(ref, &step, name, err);
 }
 
-enum cairn_code cairn_cli_save_tree_start(const struct cairn_cli *cli, const char *verb,
-                                          struct cairn_error *err) {
+enum cairn_code cli_save_tree_start(const struct cli *cli, const char *verb,
+                                    struct cairn_error *err) {
     saving.verb = verb;
     saving.deadline =
         cairn_deadline_in(&cairn_clock_real, cli->timeout_ms ? cli->timeout_ms : WAIT_DEFAULT_MS);
-    return cairn_cli_interrupt_start(&interrupt, err);
+    return cli_interrupt_start(&interrupt, err);
 }
 
 /* The checkpoint is saved although printing failed; the message says so, lest it be saved twice. */
-static enum cairn_code fail_to_tell(const struct cairn_cli_save_tree *job, const char *version,
+static enum cairn_code fail_to_tell(const struct cli_save_tree *job, const char *version,
                                     const struct cairn_error *why, struct cairn_error *err) {
     return cairn_fail(err, why->code, "%s is %s as %s, and this cannot be told: %.120s", job->ref,
                       job->cli->detach ? "handed over" : "committed", version, why->message);
 }
 
-enum cairn_code cairn_cli_save_tree_run(const struct cairn_cli_save_tree *job,
-                                        struct cairn_error *err) {
-    struct cairn_cli_tree tree;
+enum cairn_code cli_save_tree_run(const struct cli_save_tree *job, struct cairn_error *err) {
+    struct cli_tree tree;
     struct cairn_session *session = NULL;
     struct cairn_save_status status = {0};
     uint64_t step = 0;
     CAIRN_AUTO_JSON json_t *left_out = json_array();
-    struct cairn_cli_described described = {.left_out = left_out};
+    struct cli_described described = {.left_out = left_out};
     char name[2 * CAIRN_NAME_BYTES_MAX + 2];
-    enum cairn_cli_links links = job->cli->no_links ? CAIRN_CLI_LINKS_NONE
-                                 : job->cli->follow ? CAIRN_CLI_LINKS_FOLLOWED
-                                                    : CAIRN_CLI_LINKS_KEPT;
+    enum cli_links links = job->cli->no_links ? CLI_LINKS_NONE
+                           : job->cli->follow ? CLI_LINKS_FOLLOWED
+                                              : CLI_LINKS_KEPT;
     CAIRN_TRY(read_ref(job->ref, &step, name, err));
-    CAIRN_TRY(
-        cairn_cli_tree_open(job->path, job->folder_fd, links, &job->cli->exclude, &tree, err));
+    CAIRN_TRY(cli_tree_open(job->path, job->folder_fd, links, &job->cli->exclude, &tree, err));
     struct description description = {0};
     enum cairn_code code = check_count(&tree, CAIRN_SHARDS_MAX, job->path, err);
     if (code == CAIRN_OK && !job->cli->files_only) code = describe_tree(&tree, &description, err);
@@ -407,14 +387,15 @@ enum cairn_code cairn_cli_save_tree_run(const struct cairn_cli_save_tree *job,
     while (saving.signal && !saving.begun) (void)poll(NULL, 0, POLL_MS); /* until it exits */
     if (code == CAIRN_OK)
         code = save_files(job, session, &tree, &description, step, &status, &described, err);
-    description_release(&description);
+    cairn_buf_release(&description.meta);
+    cairn_buf_release(&description.shard);
     struct latest latest = {0};
     if (code == CAIRN_OK) latest = look_at_latest(job, session, &status);
     (void)cairn_close(session, NULL);
-    cairn_cli_own_uploader_stop(&saving.own);
+    cli_own_uploader_stop(&saving.own);
     if (code == CAIRN_INTERRUPTED) {
         fprintf(stderr, "\ncairn %s: %s\n", job->verb, err->message);
-        cairn_cli_interrupt_exit(saving.signal);
+        cli_interrupt_exit(saving.signal);
     }
     if (code == CAIRN_STEP_EXISTS)
         code = cairn_within(err, code, "not saved (--new-version would keep both)");
@@ -425,6 +406,6 @@ enum cairn_code cairn_cli_save_tree_run(const struct cairn_cli_save_tree *job,
         if (code == CAIRN_OK && fflush(stdout)) code = cairn_fail_errno(&why, "standard output");
         if (code) code = fail_to_tell(job, status.version, &why, err);
     }
-    cairn_cli_tree_release(&tree);
+    cli_tree_release(&tree);
     return code;
 }

@@ -35,123 +35,114 @@
 
 /* ---- patterns and metadata ---- */
 
-#define CAIRN_CLI_IGNORE_FILE ".cairnignore"
+#define CLI_IGNORE_FILE ".cairnignore"
 
-struct cairn_cli_pattern {
+struct cli_pattern {
     char *text; /* owned; without ! and slashes at its ends */
     bool keeps, anchored, folders;
 };
-struct cairn_cli_patterns {
-    struct cairn_cli_pattern *items;
+struct cli_patterns {
+    struct cli_pattern *items;
     size_t count, capacity;
 };
-enum cairn_code cairn_cli_patterns_add(struct cairn_cli_patterns *patterns, const char *text,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_cli_patterns_release(struct cairn_cli_patterns *patterns);
+enum cairn_code cli_patterns_add(struct cli_patterns *patterns, const char *text,
+                                 struct cairn_error *err) CAIRN_MUST_USE;
+void cli_patterns_release(struct cli_patterns *patterns);
 /* Whether the patterns exclude the name or a folder above it. */
-bool cairn_cli_patterns_match(const struct cairn_cli_patterns *patterns, const char *name,
-                              bool folder);
+bool cli_patterns_match(const struct cli_patterns *patterns, const char *name, bool folder);
 
-#define CAIRN_CLI_TREE_IN_META_BYTES (8 * CAIRN_KIB) /* lists of versions carry meta */
-#define CAIRN_CLI_TREE_BYTES_MAX (256 * CAIRN_MIB)
+#define CLI_TREE_IN_META_BYTES (8 * CAIRN_KIB) /* lists of versions carry meta */
+#define CLI_TREE_BYTES_MAX (256 * CAIRN_MIB)
 
-struct cairn_cli_tree_meta {
+struct cli_tree_meta {
     bool there;
     unsigned file_mode, folder_mode; /* of names not in modes */
     json_t *modes;                   /* name -> integer; owned, like the others */
     json_t *links;                   /* name -> target */
     json_t *folders;                 /* names of empty folders */
 };
-void cairn_cli_tree_meta_release(struct cairn_cli_tree_meta *meta);
+void cli_tree_meta_release(struct cli_tree_meta *meta);
 /* A malformed description is ignored with a note; the files are restored all the same. */
-enum cairn_code cairn_cli_tree_meta_read(struct cairn_view meta_json,
-                                         struct cairn_cli_tree_meta *ret,
-                                         struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cli_tree_meta_read(struct cairn_view meta_json, struct cli_tree_meta *ret,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
 /* Whether the description is in the shard CAIRN_TREE_SHARD. */
-bool cairn_cli_tree_meta_is_apart(const char *meta_json);
+bool cli_tree_meta_is_apart(const char *meta_json);
 /* {"cairn_tree": ...} as canonical JSON. */
-enum cairn_code cairn_cli_tree_meta_write(const struct cairn_cli_tree_meta *meta,
-                                          struct cairn_buf *ret,
-                                          struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cli_tree_meta_write(const struct cli_tree_meta *meta, struct cairn_buf *ret,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
 /* Writes the meta that refers to that shard. */
-enum cairn_code cairn_cli_tree_meta_name_shard(struct cairn_buf *ret,
-                                               struct cairn_error *err) CAIRN_MUST_USE;
-unsigned cairn_cli_tree_meta_mode(const struct cairn_cli_tree_meta *meta, const char *name,
-                                  bool folder);
+unsigned cli_tree_meta_mode(const struct cli_tree_meta *meta, const char *name, bool folder);
 
-struct cairn_cli_file {
+struct cli_file {
     char *name; /* relative to the root, '/' between components */
     uint64_t bytes;
     unsigned mode;
 };
-enum cairn_cli_links {
-    CAIRN_CLI_LINKS_KEPT,     /* links out of the tree are refused */
-    CAIRN_CLI_LINKS_FOLLOWED, /* links out of the tree are replaced by their targets */
-    CAIRN_CLI_LINKS_NONE      /* KEPT, and files are opened with O_NOFOLLOW semantics */
+enum cli_links {
+    CLI_LINKS_KEPT,     /* links out of the tree are refused */
+    CLI_LINKS_FOLLOWED, /* links out of the tree are replaced by their targets */
+    CLI_LINKS_NONE      /* KEPT, and files are opened with O_NOFOLLOW semantics */
 };
-#define CAIRN_CLI_TREE_DEPTH 64 /* below the root */
+#define CLI_TREE_DEPTH 64 /* below the root */
 /* Counts of files and folders that lose metadata. */
-struct cairn_cli_unkept {
+struct cli_unkept {
     size_t attributes, access_lists; /* extended attributes; POSIX ACLs */
     size_t bits;                     /* setuid, setgid, sticky */
     size_t owners;                   /* owned by another user */
     size_t links;                    /* further hard links of a file in the tree */
 };
-struct cairn_cli_tree {
+struct cli_tree {
     int root_fd;
     struct {
         uint64_t device, inode;
-    } above[CAIRN_CLI_TREE_DEPTH + 1]; /* ancestors in the walk, the root first */
-    struct cairn_cli_file *files;
+    } above[CLI_TREE_DEPTH + 1]; /* ancestors in the walk, the root first */
+    struct cli_file *files;
     size_t count, capacity;
     uint64_t total_bytes;
     size_t refused;
-    enum cairn_cli_links links;
-    struct cairn_cli_file *folders; /* with modes; bytes unused */
+    enum cli_links links;
+    struct cli_file *folders; /* with modes; bytes unused */
     size_t folder_count, folder_capacity;
-    struct cairn_cli_tree_meta meta;
-    const struct cairn_cli_texts *exclude; /* the caller's patterns, or NULL */
-    struct cairn_cli_patterns patterns;    /* the caller's and .cairnignore's */
+    struct cli_tree_meta meta;
+    const struct cli_texts *exclude; /* the caller's patterns, or NULL */
+    struct cli_patterns patterns;    /* the caller's and .cairnignore's */
     size_t excluded;
-    struct cairn_cli_unkept unkept;
+    struct cli_unkept unkept;
 };
 /* path: a folder, or one file to keep under its own name. folder_fd: the open folder (path only
  * labels messages), or -1. exclude may be NULL. CAIRN_INVALID: standard error lists the refused
  * names. */
-enum cairn_code cairn_cli_tree_open(const char *path, int folder_fd, enum cairn_cli_links links,
-                                    const struct cairn_cli_texts *exclude,
-                                    struct cairn_cli_tree *ret,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_cli_tree_release(struct cairn_cli_tree *tree);
-enum cairn_code cairn_cli_tree_file(const struct cairn_cli_tree *tree, size_t index, int *ret_fd,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cli_tree_open(const char *path, int folder_fd, enum cli_links links,
+                              const struct cli_texts *exclude, struct cli_tree *ret,
+                              struct cairn_error *err) CAIRN_MUST_USE;
+void cli_tree_release(struct cli_tree *tree);
+enum cairn_code cli_tree_file(const struct cli_tree *tree, size_t index, int *ret_fd,
+                              struct cairn_error *err) CAIRN_MUST_USE;
 /* Resolves kept links: the name of the tree's file behind `name`. */
-enum cairn_code cairn_cli_tree_resolve(const struct cairn_cli_tree *tree, const char *name,
-                                       struct cairn_buf *ret,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cli_tree_resolve(const struct cli_tree *tree, const char *name,
+                                 struct cairn_buf *ret, struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- saving a tree ---- */
 
-struct cairn_cli_described {
+struct cli_described {
     uint64_t tensors, files; /* files: those that hold described tensors; all others are opaque */
     json_t *left_out;        /* {"name", "why"} of tensors without a description */
 };
-struct cairn_cli_save_tree {
-    const struct cairn_cli *cli;
+struct cli_save_tree {
+    const struct cli *cli;
     const char *verb, *path, *ref;
     int folder_fd;      /* open folder; -1: opened by path */
     const char *format; /* format tag of the version, or NULL */
     /* Calls cairn_save_tensor for each tensor of the tree's files. */
-    enum cairn_code (*describe)(void *owner, struct cairn_save *save,
-                                const struct cairn_cli_tree *tree, struct cairn_cli_described *ret,
-                                struct cairn_error *err);
+    enum cairn_code (*describe)(void *owner, struct cairn_save *save, const struct cli_tree *tree,
+                                struct cli_described *ret, struct cairn_error *err);
     void *owner;
 };
 /* Validates ref as project/run@step and the order of arguments. */
-enum cairn_code cairn_cli_save_tree_check(const char *verb, const char *path, const char *ref,
-                                          struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cli_save_tree_check(const char *verb, const char *path, const char *ref,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
 /* Sets deadline and signal handling; called first. */
-enum cairn_code cairn_cli_save_tree_start(const struct cairn_cli *cli, const char *verb,
-                                          struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_cli_save_tree_run(const struct cairn_cli_save_tree *job,
-                                        struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cli_save_tree_start(const struct cli *cli, const char *verb,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cli_save_tree_run(const struct cli_save_tree *job,
+                                  struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of verbs in the order of the help; cairn profile: servers by name; cairn completion. */
+/* The table of verbs; cairn profile: servers by name; cairn completion. */
 
 #include <cairn/cairn.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -11,28 +10,16 @@
 #include "common/file.h"
 #include "common/text.h"
 
-#define VERB(name) &cairn_cli_verb_##name
-
-const struct cairn_cli_verb *const cairn_cli_verbs[] = {
-    VERB(up),         VERB(put),       VERB(get),     VERB(resume),  VERB(wait),
-    VERB(abort),      VERB(warmup),    VERB(bench),   VERB(ls),      VERB(show),
-    VERB(watch),      VERB(events),    VERB(lineage), VERB(du),      VERB(inspect),
-    VERB(diff),       VERB(verify),    VERB(policy),  VERB(forget),  VERB(pin),
-    VERB(unpin),      VERB(label),     VERB(metric),  VERB(alias),   VERB(lease),
-    VERB(rm),         VERB(undelete),  VERB(import),  VERB(export),  VERB(operation),
-    VERB(doctor),     VERB(promote),   VERB(demote),  VERB(uploads), VERB(gc),
-    VERB(nodes),      VERB(uploader),  VERB(health),  VERB(token),   VERB(quota),
-    VERB(webhooks),   VERB(reconcile), VERB(reindex), VERB(catalog), VERB(profile),
-    VERB(completion),
-};
-const size_t cairn_cli_verb_count = CAIRN_COUNT(cairn_cli_verbs);
+#define LISTED(id) &cli_verb_##id,
+const struct cli_verb *const cli_verbs[] = {CLI_VERBS(LISTED)};
+const size_t cli_verb_count = CAIRN_COUNT(cli_verbs);
 
 /* ---- profile add|ls|use|rm ---- */
 
 #define TOKEN_BYTES_MAX 4096
 
-static json_t *as_json(const struct cairn_cli_profiles *profiles,
-                       const struct cairn_cli_profile *profile) {
+static json_t *profile_json(const struct cli_profiles *profiles,
+                            const struct cli_profile *profile) {
     return json_pack("{s:s, s:s?, s:s?, s:s?, s:s?, s:b}", "name", profile->name, "server",
                      profile->server[0] ? profile->server : NULL, "token_file",
                      profile->token_file[0] ? profile->token_file : NULL, "ca_file",
@@ -41,79 +28,46 @@ static json_t *as_json(const struct cairn_cli_profiles *profiles,
                      !strcmp(profiles->use, profile->name));
 }
 
-static void print_line(const struct cairn_cli_profiles *profiles,
-                       const struct cairn_cli_profile *profile) {
-    char line[3 * CAIRN_CLI_PROFILE_VALUE_BYTES];
-    snprintf(line, sizeof line, "%s %-16s  %s  %s",
-             strcmp(profiles->use, profile->name) ? " " : "*", profile->name,
-             profile->server[0] ? profile->server : "-",
-             profile->token_file[0] ? profile->token_file : "-");
-    cairn_cli_clean(line);
-    puts(line);
-}
-
-static enum cairn_code list_profiles(const struct cairn_cli *cli,
-                                     const struct cairn_cli_profiles *profiles,
-                                     struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *items = json_array();
-    if (cli->output == CAIRN_CLI_TABLE) printf("  %-16s  SERVER  TOKEN FILE\n", "PROFILE");
-    for (size_t i = 0; i < profiles->count; i++) {
-        const struct cairn_cli_profile *profile = &profiles->items[i];
-        CAIRN_TRY(cairn_cli_list_add(items, as_json(profiles, profile), err));
-        if (cli->output == CAIRN_CLI_JSONL)
-            CAIRN_TRY(cairn_cli_print_json(json_array_get(items, i), false, err));
-        else if (cli->output == CAIRN_CLI_NAME)
-            puts(profile->name);
-        else if (cli->output == CAIRN_CLI_TABLE)
-            print_line(profiles, profile);
-    }
-    if (cli->output == CAIRN_CLI_JSON) return cairn_cli_print_json(items, true, err);
-    return cairn_cli_flush(err);
-}
-
-static enum cairn_code tell_profile(const struct cairn_cli *cli,
-                                    const struct cairn_cli_profiles *profiles,
-                                    const struct cairn_cli_profile *profile, const char *what,
+static enum cairn_code tell_profile(const struct cli *cli, const struct cli_profiles *profiles,
+                                    const struct cli_profile *profile, const char *what,
                                     struct cairn_error *err) {
-    if (cairn_cli_wants_json(cli)) {
-        CAIRN_AUTO_JSON json_t *json = as_json(profiles, profile);
-        return cairn_cli_print_reply(cli, json, err);
+    if (cli_wants_json(cli)) {
+        CAIRN_AUTO_JSON json_t *json = profile_json(profiles, profile);
+        return cli_print_reply(cli, json, err);
     }
-    printf("%s%s%s\n", profile->name, cli->output == CAIRN_CLI_NAME ? "" : " ",
-           cli->output == CAIRN_CLI_NAME ? "" : what);
-    return cairn_cli_flush(err);
+    printf("%s%s%s\n", profile->name, cli->output == CLI_NAME ? "" : " ",
+           cli->output == CLI_NAME ? "" : what);
+    return cli_flush(err);
 }
 
-static enum cairn_code absolute(const char *path, char ret[CAIRN_CLI_PROFILE_VALUE_BYTES],
-                                struct cairn_error *err) {
-    char here[CAIRN_CLI_PROFILE_VALUE_BYTES];
+static enum cairn_code absolute_path(const char *path, char ret[CLI_PROFILE_VALUE_BYTES],
+                                     struct cairn_error *err) {
+    char here[CLI_PROFILE_VALUE_BYTES];
     int size = 0;
     *ret = '\0';
     if (!path || !*path) return CAIRN_OK;
     if (strchr(path, '\n')) return cairn_fail(err, CAIRN_INVALID, "a path with a line's end");
     if (*path == '/')
-        size = snprintf(ret, CAIRN_CLI_PROFILE_VALUE_BYTES, "%s", path);
+        size = snprintf(ret, CLI_PROFILE_VALUE_BYTES, "%s", path);
     else if (getcwd(here, sizeof here))
-        size = snprintf(ret, CAIRN_CLI_PROFILE_VALUE_BYTES, "%s/%s", here, path);
+        size = snprintf(ret, CLI_PROFILE_VALUE_BYTES, "%s/%s", here, path);
     else
         return cairn_fail_errno(err, "this folder");
-    if (size < CAIRN_CLI_PROFILE_VALUE_BYTES) return CAIRN_OK;
+    if (size < CLI_PROFILE_VALUE_BYTES) return CAIRN_OK;
     return cairn_fail(err, CAIRN_INVALID, "%.80s...: the path is too long", path);
 }
 
 /* Where `add` stores a token from standard input: beside the profiles, for this user only. */
-static enum cairn_code own_token_file(const struct cairn_cli_profiles *profiles, const char *name,
-                                      char ret[CAIRN_CLI_PROFILE_VALUE_BYTES],
-                                      struct cairn_error *err) {
-    int size = snprintf(ret, CAIRN_CLI_PROFILE_VALUE_BYTES, "%s.%s.token", profiles->path, name);
-    if (size < CAIRN_CLI_PROFILE_VALUE_BYTES) return CAIRN_OK;
+static enum cairn_code own_token_file(const struct cli_profiles *profiles, const char *name,
+                                      char ret[CLI_PROFILE_VALUE_BYTES], struct cairn_error *err) {
+    int size = snprintf(ret, CLI_PROFILE_VALUE_BYTES, "%s.%s.token", profiles->path, name);
+    if (size < CLI_PROFILE_VALUE_BYTES) return CAIRN_OK;
     return cairn_fail(err, CAIRN_INVALID, "%s: the path is too long", profiles->path);
 }
 
 /* --token-file -: the token comes from standard input, so no process list shows it. */
-static enum cairn_code keep_token(const struct cairn_cli_profiles *profiles, const char *name,
-                                  char ret[CAIRN_CLI_PROFILE_VALUE_BYTES],
-                                  struct cairn_error *err) {
+static enum cairn_code keep_token(const struct cli_profiles *profiles, const char *name,
+                                  char ret[CLI_PROFILE_VALUE_BYTES], struct cairn_error *err) {
     char token[TOKEN_BYTES_MAX + 2] = "";
     size_t size = fread(token, 1, sizeof token - 1, stdin);
     CAIRN_TRY(own_token_file(profiles, name, ret, err));
@@ -129,14 +83,14 @@ static enum cairn_code keep_token(const struct cairn_cli_profiles *profiles, con
 }
 
 static int by_name(const void *a, const void *b) {
-    const struct cairn_cli_profile *x = a, *y = b;
+    const struct cli_profile *x = a, *y = b;
     return strcmp(x->name, y->name);
 }
 
-static enum cairn_code add_profile(const struct cairn_cli *cli, struct cairn_cli_profiles *profiles,
+static enum cairn_code add_profile(const struct cli *cli, struct cli_profiles *profiles,
                                    struct cairn_error *err) {
     const char *name = cli->arguments[1];
-    struct cairn_cli_profile profile = {0}, *old = cairn_cli_profiles_find(profiles, name);
+    struct cli_profile profile = {0}, *old = cli_profiles_find(profiles, name);
     if (!cli->server || !*cli->server)
         return cairn_fail(err, CAIRN_INVALID, "--server says where it is");
     if (strchr(cli->server, '\n') ||
@@ -144,62 +98,61 @@ static enum cairn_code add_profile(const struct cairn_cli *cli, struct cairn_cli
         return cairn_fail(err, CAIRN_INVALID, "--server is no address");
     if (old && !cli->force)
         return cairn_fail(err, CAIRN_CONFLICT, "%s is there already; --force replaces it", name);
-    if (!old && profiles->count == CAIRN_CLI_PROFILES_MAX)
-        return cairn_fail(err, CAIRN_INVALID, "there are %d profiles already",
-                          CAIRN_CLI_PROFILES_MAX);
+    if (!old && profiles->count == CLI_PROFILES_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "there are %d profiles already", CLI_PROFILES_MAX);
     (void)cairn_text_copy(profile.name, sizeof profile.name, name);
-    CAIRN_TRY(absolute(cli->ca_file, profile.ca_file, err));
-    CAIRN_TRY(absolute(cli->socket, profile.socket, err));
+    CAIRN_TRY(absolute_path(cli->ca_file, profile.ca_file, err));
+    CAIRN_TRY(absolute_path(cli->socket, profile.socket, err));
     if (cli->token_file && !strcmp(cli->token_file, "-"))
         CAIRN_TRY(keep_token(profiles, name, profile.token_file, err));
     else
-        CAIRN_TRY(absolute(cli->token_file, profile.token_file, err));
+        CAIRN_TRY(absolute_path(cli->token_file, profile.token_file, err));
     if (!old) old = &profiles->items[profiles->count++];
     *old = profile;
     qsort(profiles->items, profiles->count, sizeof profiles->items[0], by_name);
-    CAIRN_TRY(cairn_cli_profiles_save(profiles, err));
+    CAIRN_TRY(cli_profiles_save(profiles, err));
     return tell_profile(cli, profiles, &profile, "is kept; --profile or cairn profile use takes it",
                         err);
 }
 
-static enum cairn_code there_is(struct cairn_cli_profiles *profiles, const char *name,
-                                struct cairn_cli_profile **ret, struct cairn_error *err) {
-    *ret = cairn_cli_profiles_find(profiles, name);
+static enum cairn_code find_named(struct cli_profiles *profiles, const char *name,
+                                  struct cli_profile **ret, struct cairn_error *err) {
+    *ret = cli_profiles_find(profiles, name);
     return *ret ? CAIRN_OK : cairn_fail(err, CAIRN_NOT_FOUND, "there is no profile %s", name);
 }
 
-static enum cairn_code use_profile(const struct cairn_cli *cli, struct cairn_cli_profiles *profiles,
+static enum cairn_code use_profile(const struct cli *cli, struct cli_profiles *profiles,
                                    struct cairn_error *err) {
-    struct cairn_cli_profile *profile = NULL;
+    struct cli_profile *profile = NULL;
     if (cli->argument_count < 2) { /* clears the default profile */
         profiles->use[0] = '\0';
-        return cairn_cli_profiles_save(profiles, err);
+        return cli_profiles_save(profiles, err);
     }
-    CAIRN_TRY(there_is(profiles, cli->arguments[1], &profile, err));
+    CAIRN_TRY(find_named(profiles, cli->arguments[1], &profile, err));
     (void)cairn_text_copy(profiles->use, sizeof profiles->use, profile->name);
-    CAIRN_TRY(cairn_cli_profiles_save(profiles, err));
+    CAIRN_TRY(cli_profiles_save(profiles, err));
     return tell_profile(cli, profiles, profile, "is used where nothing else is said", err);
 }
 
-static enum cairn_code drop_profile(const struct cairn_cli *cli,
-                                    struct cairn_cli_profiles *profiles, struct cairn_error *err) {
-    struct cairn_cli_profile *profile = NULL, gone;
-    char token[CAIRN_CLI_PROFILE_VALUE_BYTES];
-    CAIRN_TRY(there_is(profiles, cli->arguments[1], &profile, err));
+static enum cairn_code drop_profile(const struct cli *cli, struct cli_profiles *profiles,
+                                    struct cairn_error *err) {
+    struct cli_profile *profile = NULL, gone;
+    char token[CLI_PROFILE_VALUE_BYTES];
+    CAIRN_TRY(find_named(profiles, cli->arguments[1], &profile, err));
     gone = *profile;
     size_t index = (size_t)(profile - profiles->items);
     memmove(profile, profile + 1, (--profiles->count - index) * sizeof *profile);
     if (!strcmp(profiles->use, gone.name)) profiles->use[0] = '\0';
-    CAIRN_TRY(cairn_cli_profiles_save(profiles, err));
+    CAIRN_TRY(cli_profiles_save(profiles, err));
     CAIRN_TRY(own_token_file(profiles, gone.name, token, err));
     if (!strcmp(token, gone.token_file)) (void)unlink(token);
     return tell_profile(cli, profiles, &gone, "is no more", err);
 }
 
 /* Locks the profiles' folder, so that commands change the file one after the other. */
-static enum cairn_code open_folder(const struct cairn_cli_profiles *profiles, int *ret_lock_fd,
+static enum cairn_code open_folder(const struct cli_profiles *profiles, int *ret_lock_fd,
                                    struct cairn_error *err) {
-    char path[CAIRN_CLI_PROFILE_VALUE_BYTES + 8];
+    char path[CLI_PROFILE_VALUE_BYTES + 8];
     if (!profiles->path[0])
         return cairn_fail(err, CAIRN_INVALID, "neither HOME nor CAIRN_PROFILES says where to");
     (void)cairn_text_copy(path, sizeof path, profiles->path);
@@ -212,39 +165,46 @@ static enum cairn_code open_folder(const struct cairn_cli_profiles *profiles, in
     return cairn_file_lock(path, ret_lock_fd, err);
 }
 
-static enum cairn_code run_profile(struct cairn_cli *cli, struct cairn_error *err) {
-    static struct cairn_cli_profiles profiles;
+static enum cairn_code run_profile(struct cli *cli, struct cairn_error *err) {
+    static struct cli_profiles profiles;
     CAIRN_AUTO_FD lock_fd = -1;
     const char *what = cli->arguments[0];
-    CAIRN_TRY(cairn_cli_profiles_load(&profiles, err));
-    if (!strcmp(what, "ls") && cli->argument_count == 1) return list_profiles(cli, &profiles, err);
+    CAIRN_TRY(cli_profiles_load(&profiles, err));
+    if (!strcmp(what, "ls") && cli->argument_count == 1) {
+        static const struct cli_table table = {
+            .name = "{name}",
+            .line = "{in_use?*|= } {name<16}  {server|=-}  {token_file|=-}",
+        };
+        CAIRN_AUTO_JSON json_t *items = json_array();
+        for (size_t i = 0; i < profiles.count; i++)
+            CAIRN_TRY(cli_list_add(items, profile_json(&profiles, &profiles.items[i]), err));
+        if (cli->output == CLI_TABLE) printf("  %-16s  SERVER  TOKEN FILE\n", "PROFILE");
+        return cli_print(cli, items, &table, err);
+    }
     bool is_use = !strcmp(what, "use"), is_add = !strcmp(what, "add");
     if ((!is_use && !is_add && strcmp(what, "rm") != 0) || (!is_use && cli->argument_count < 2))
         return cairn_fail(err, CAIRN_INVALID, "profile takes ls, add NAME, use [NAME] or rm NAME");
-    if (cli->argument_count > 1 && !cairn_cli_profile_name_valid(cli->arguments[1]))
+    if (cli->argument_count > 1 && !cli_profile_name_valid(cli->arguments[1]))
         return cairn_fail(err, CAIRN_INVALID, "\"%.80s\" is no name of a profile",
                           cli->arguments[1]);
     CAIRN_TRY(open_folder(&profiles, &lock_fd, err));
-    CAIRN_TRY(cairn_cli_profiles_load(&profiles, err)); /* reloaded under the lock */
+    CAIRN_TRY(cli_profiles_load(&profiles, err)); /* reloaded under the lock */
     if (is_add) return add_profile(cli, &profiles, err);
     return is_use ? use_profile(cli, &profiles, err) : drop_profile(cli, &profiles, err);
 }
 
-static const struct cairn_cli_flag profile_flags[] = {
-    {"force", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(force), 0, NULL,
-     "Of add: replace one of that name."},
+static const struct cli_flag profile_flags[] = {
+    {"force", 0, CLI_SWITCH, CLI_AT(force), 0, NULL, "Of add: replace one of that name."},
 };
 
-const struct cairn_cli_verb cairn_cli_verb_profile = {
-    .name = "profile",
+const struct cli_verb cli_verb_profile = {
+    CLI_VERB(profile),
     .chapter = "This command",
     .synopsis = "cairn profile add|ls|use|rm [flags] [name]",
-    .purpose = "Name servers and tokens, and say which are meant.",
+    .purpose = "Manage profiles: named servers with their tokens.",
     .examples = "  cairn profile add lab --server https://cairn.lab:7420 --token-file lab.token\n"
                 "  cairn profile use lab\n  cairn profile ls --json\n",
-    CAIRN_CLI_FLAGS(profile_flags),
-    CAIRN_CLI_ARGUMENTS(1, 2),
-    .run = run_profile,
+    CLI_TAKES(profile_flags, 1, 2),
 };
 
 /* Completion scripts for bash, zsh and fish, made from the help's tables; for names of runs and
@@ -255,7 +215,7 @@ const struct cairn_cli_verb cairn_cli_verb_profile = {
 #define PAGE "limit=1000" /* one request, newest first */
 
 /* Finds the first argument's choices, as "ls|set|rm"; other arguments have other characters. */
-static size_t find_words(const struct cairn_cli_verb *verb, const char **ret) {
+static size_t find_words(const struct cli_verb *verb, const char **ret) {
     static const char flags_text[] = "[flags] ";
     const char *at = verb->synopsis + strlen("cairn ") + strlen(verb->name);
     at += strspn(at, " ");
@@ -265,44 +225,39 @@ static size_t find_words(const struct cairn_cli_verb *verb, const char **ret) {
     return at[size] && at[size] != ' ' ? 0 : size;
 }
 
-static void print_words(const struct cairn_cli_verb *verb) {
+static void print_words(const struct cli_verb *verb) {
     const char *words;
     size_t size = find_words(verb, &words);
     for (size_t i = 0; i < size; i++) putchar(words[i] == '|' ? ' ' : words[i]);
 }
 
-static void print_flags(const struct cairn_cli_verb *verb) {
-    const struct cairn_cli_flag *flag;
+static void print_verb(const struct cli_verb *verb) {
+    printf("    %s) ", verb->name);
+    const struct cli_flag *flag;
     fputs("flags='", stdout);
-    for (size_t i = 0; (flag = cairn_cli_flag_at(verb, i)); i++)
+    for (size_t i = 0; (flag = cli_flag_at(verb, i)); i++)
         printf("%s--%s", i ? " " : "", flag->name);
     fputs("' valued=' ", stdout);
-    for (size_t i = 0; (flag = cairn_cli_flag_at(verb, i)); i++) {
-        if (flag->kind == CAIRN_CLI_SWITCH) continue;
+    for (size_t i = 0; (flag = cli_flag_at(verb, i)); i++) {
+        if (flag->kind == CLI_SWITCH) continue;
         printf("--%s ", flag->name);
         if (flag->letter) printf("-%c ", flag->letter);
     }
     fputs("'", stdout);
-}
-
-static void print_verb(const struct cairn_cli_verb *verb) {
-    printf("    %s) ", verb->name);
-    print_flags(verb);
     fputs(" words='", stdout);
     print_words(verb);
     printf("' refs='%s' ;;\n", strstr(verb->synopsis, "project") ? "yes" : "");
 }
 
 static void print_choices(void) {
-    for (size_t i = 0; i < cairn_cli_common_flag_count; i++) {
-        const struct cairn_cli_flag *flag = &cairn_cli_common_flags[i];
+    for (size_t i = 0; i < cli_common_flag_count; i++) {
+        const struct cli_flag *flag = &cli_common_flags[i];
         const char *word;
-        if (!cairn_cli_flag_word(flag, 0)) continue;
+        if (!cli_flag_word(flag, 0)) continue;
         printf("    --%s", flag->name);
         if (flag->letter) printf(" | -%c", flag->letter);
         fputs(") choices='", stdout);
-        for (size_t w = 0; (word = cairn_cli_flag_word(flag, w)); w++)
-            printf("%s%s", w ? " " : "", word);
+        for (size_t w = 0; (word = cli_flag_word(flag, w)); w++) printf("%s%s", w ? " " : "", word);
         fputs("' ;;\n", stdout);
     }
 }
@@ -386,19 +341,6 @@ static const char bash_script[] =
     "COMP_WORDBREAKS=${COMP_WORDBREAKS//@/} # readline treats an @ in its own way\n"
     "complete -o default -F _cairn cairn\n";
 
-static void print_bash(void) {
-    printf("# bash completion of cairn %s, made by `cairn completion bash`; bash 4.3 or later.\n"
-           "_cairn_of() {\n    case $1 in\n",
-           cairn_version());
-    for (size_t i = 0; i < cairn_cli_verb_count; i++) print_verb(cairn_cli_verbs[i]);
-    fputs("    esac\n}\n_cairn_choices() {\n    case $1 in\n", stdout);
-    print_choices();
-    fputs("    esac\n}\n_cairn_verbs() {\n    verbs='help version", stdout);
-    for (size_t i = 0; i < cairn_cli_verb_count; i++) printf(" %s", cairn_cli_verbs[i]->name);
-    fputs("'\n}\n", stdout);
-    fputs(bash_script, stdout);
-}
-
 /* ---- fish ---- */
 
 /* Helpers that test the verb and count the words before the cursor. */
@@ -434,15 +376,14 @@ static void print_quoted(const char *text) {
     putchar('\'');
 }
 
-static void print_fish_flag(const struct cairn_cli_verb *verb, const struct cairn_cli_flag *flag) {
+static void print_fish_flag(const struct cli_verb *verb, const struct cli_flag *flag) {
     const char *word;
     printf("complete -c cairn -n '__cairn_is %s' -l %s", verb->name, flag->name);
     if (flag->letter) printf(" -s %c", flag->letter);
-    if (flag->kind != CAIRN_CLI_SWITCH) fputs(cairn_cli_flag_word(flag, 0) ? " -x" : " -r", stdout);
-    if (cairn_cli_flag_word(flag, 0)) {
+    if (flag->kind != CLI_SWITCH) fputs(cli_flag_word(flag, 0) ? " -x" : " -r", stdout);
+    if (cli_flag_word(flag, 0)) {
         fputs(" -a '", stdout);
-        for (size_t w = 0; (word = cairn_cli_flag_word(flag, w)); w++)
-            printf("%s%s", w ? " " : "", word);
+        for (size_t w = 0; (word = cli_flag_word(flag, w)); w++) printf("%s%s", w ? " " : "", word);
         putchar('\'');
     }
     fputs(" -d ", stdout);
@@ -450,12 +391,12 @@ static void print_fish_flag(const struct cairn_cli_verb *verb, const struct cair
     putchar('\n');
 }
 
-static void print_fish_verb(const struct cairn_cli_verb *verb) {
-    const struct cairn_cli_flag *flag;
+static void print_fish_verb(const struct cli_verb *verb) {
+    const struct cli_flag *flag;
     printf("complete -c cairn -n '__cairn_begins 1' -f -a %s -d ", verb->name);
     print_quoted(verb->purpose);
     putchar('\n');
-    for (size_t i = 0; (flag = cairn_cli_flag_at(verb, i)); i++) print_fish_flag(verb, flag);
+    for (size_t i = 0; (flag = cli_flag_at(verb, i)); i++) print_fish_flag(verb, flag);
     const char *words;
     bool chosen = find_words(verb, &words) > 0;
     if (chosen) {
@@ -466,14 +407,6 @@ static void print_fish_verb(const struct cairn_cli_verb *verb) {
     if (strstr(verb->synopsis, "project"))
         printf("complete -c cairn -n '__cairn_is %s%s' -a '(__cairn_refs)'\n", verb->name,
                chosen ? "; and not __cairn_begins 2" : "");
-}
-
-static void print_fish(void) {
-    printf("# fish completion of cairn %s, made by `cairn completion fish`; fish 3.4 or later.\n",
-           cairn_version());
-    fputs(fish_functions, stdout);
-    fputs("complete -c cairn -n '__cairn_begins 1' -f -a 'help version'\n", stdout);
-    for (size_t i = 0; i < cairn_cli_verb_count; i++) print_fish_verb(cairn_cli_verbs[i]);
 }
 
 /* ---- zsh ---- */
@@ -515,9 +448,9 @@ static void print_zsh_text(const char *text) {
 }
 
 /* Long and short form exclude each other. */
-static void print_zsh_flag(const struct cairn_cli_flag *flag) {
+static void print_zsh_flag(const struct cli_flag *flag) {
     const char *word;
-    bool valued = flag->kind != CAIRN_CLI_SWITCH;
+    bool valued = flag->kind != CLI_SWITCH;
     for (int letter = 0; letter <= (flag->letter != 0); letter++) {
         fputs(" \\\n        '", stdout);
         if (flag->letter) printf("(-%c --%s)", flag->letter, flag->name);
@@ -529,20 +462,20 @@ static void print_zsh_flag(const struct cairn_cli_flag *flag) {
         print_zsh_text(flag->help);
         putchar(']');
         if (valued) fputs(": :", stdout);
-        if (valued && !cairn_cli_flag_word(flag, 0)) fputs("_files", stdout);
-        for (size_t w = 0; valued && (word = cairn_cli_flag_word(flag, w)); w++)
+        if (valued && !cli_flag_word(flag, 0)) fputs("_files", stdout);
+        for (size_t w = 0; valued && (word = cli_flag_word(flag, w)); w++)
             printf("%s%s", w ? " " : "(", word);
-        if (valued && cairn_cli_flag_word(flag, 0)) putchar(')');
+        if (valued && cli_flag_word(flag, 0)) putchar(')');
         putchar('\'');
     }
 }
 
-static void print_zsh_verb(const struct cairn_cli_verb *verb) {
-    const struct cairn_cli_flag *flag;
+static void print_zsh_verb(const struct cli_verb *verb) {
+    const struct cli_flag *flag;
     const char *words;
     bool chosen = find_words(verb, &words) > 0;
     printf("    (%s) _arguments -s", verb->name);
-    for (size_t i = 0; (flag = cairn_cli_flag_at(verb, i)); i++) print_zsh_flag(flag);
+    for (size_t i = 0; (flag = cli_flag_at(verb, i)); i++) print_zsh_flag(flag);
     if (chosen) {
         fputs(" \\\n        '1: :(", stdout);
         print_words(verb);
@@ -558,13 +491,13 @@ static void print_zsh(void) {
            "_cairn_verbs() {\n    local -a verbs=(\n        'help:Help of all verbs.'\n"
            "        'version:The release.'\n",
            cairn_version());
-    for (size_t i = 0; i < cairn_cli_verb_count; i++) {
-        printf("        '%s:", cairn_cli_verbs[i]->name);
-        print_zsh_text(cairn_cli_verbs[i]->purpose);
+    for (size_t i = 0; i < cli_verb_count; i++) {
+        printf("        '%s:", cli_verbs[i]->name);
+        print_zsh_text(cli_verbs[i]->purpose);
         puts("'");
     }
     fputs("    )\n    _describe verb verbs\n}\n_cairn_of() {\n    case $1 in\n", stdout);
-    for (size_t i = 0; i < cairn_cli_verb_count; i++) print_zsh_verb(cairn_cli_verbs[i]);
+    for (size_t i = 0; i < cli_verb_count; i++) print_zsh_verb(cli_verbs[i]);
     fputs("    esac\n}\n", stdout);
     fputs(zsh_functions, stdout);
     fputs("if [[ $funcstack[1] == _cairn ]]; then\n    _cairn \"$@\"\nelse\n"
@@ -577,45 +510,30 @@ static void print_zsh(void) {
 static void print_name(const char *project, const char *run, const char *version) {
     char text[512];
     snprintf(text, sizeof text, "%s/%s%s%s", project, run, *version ? "@" : "", version);
-    cairn_cli_clean(text);
+    cli_clean(text);
     puts(text);
 }
 
-static enum cairn_code ask_page(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
-                                const char *tail, json_t **ret, struct cairn_msg_page *ret_page,
+static enum cairn_code ask_page(const struct cli *cli, const struct cli_ref *run, const char *tail,
+                                json_t **ret, struct cairn_msg_page *ret_page,
                                 struct cairn_error *err) {
     uint64_t ms = cli->timeout_ms ? cairn_min_u64(cli->timeout_ms, UINT32_MAX) : ASK_MS_DEFAULT;
-    struct cairn_cli_call call = {.tail = tail, .timeout_ms = (uint32_t)ms};
-    return cairn_cli_ask(cli, run, call, CAIRN_MESSAGE_page, ret, ret_page, err);
+    struct cli_call call = {.tail = tail, .timeout_ms = (uint32_t)ms};
+    return cli_ask(cli, run, call, CAIRN_MESSAGE_page, ret, ret_page, err);
 }
 
-static enum cairn_code print_runs(const struct cairn_cli *cli, struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *reply = NULL;
-    struct cairn_msg_page page = {0};
-    json_t *item = NULL;
-    CAIRN_TRY(ask_page(cli, NULL, "/runs?" PAGE, &reply, &page, err));
-    for (size_t i = 0; (item = json_array_get(page.items, i)); i++) {
-        struct cairn_msg_run_row row = {0};
-        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_run_row, item, &row, err));
-        print_name(row.project, row.run, "");
-    }
-    return CAIRN_OK;
-}
-
-static enum cairn_code print_versions(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
+static enum cairn_code print_versions(const struct cli *cli, const struct cli_ref *run,
                                       struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *reply = NULL;
     struct cairn_msg_page page = {0};
-    json_t *item = NULL, *alias = NULL;
     CAIRN_TRY(ask_page(cli, run, "/checkpoints?state=committed&" PAGE, &reply, &page, err));
     if (json_array_size(page.items)) print_name(run->name.project, run->name.run, "latest");
-    for (size_t i = 0; (item = json_array_get(page.items, i)); i++) {
-        struct cairn_msg_version_row row = {0};
+    CAIRN_JSON_EACH(item, page.items) {
         char step[24];
-        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, item, &row, err));
+        CLI_READ(version_row, row, item, err);
         snprintf(step, sizeof step, "%llu", (unsigned long long)row.step);
         if (!row.superseded) print_name(row.project, row.run, step);
-        for (size_t n = 0; (alias = json_array_get(row.aliases, n)); n++) {
+        CAIRN_JSON_EACH(alias, row.aliases) {
             const char *name = json_string_value(alias);
             if (name) print_name(row.project, row.run, name);
         }
@@ -623,43 +541,66 @@ static enum cairn_code print_versions(const struct cairn_cli *cli, const struct 
     return CAIRN_OK;
 }
 
-static enum cairn_code print_refs(const struct cairn_cli *cli, const char *word,
+static enum cairn_code print_refs(const struct cli *cli, const char *word,
                                   struct cairn_error *err) {
     const char *mark = strchr(word, '@');
-    struct cairn_cli_ref run;
+    struct cli_ref run;
     char name[512];
-    if (!mark) return print_runs(cli, err);
+    if (!mark) {
+        CAIRN_AUTO_JSON json_t *reply = NULL;
+        struct cairn_msg_page page = {0};
+        CAIRN_TRY(ask_page(cli, NULL, "/runs?" PAGE, &reply, &page, err));
+        CAIRN_JSON_EACH(item, page.items) {
+            CLI_READ(run_row, row, item, err);
+            print_name(row.project, row.run, "");
+        }
+        return CAIRN_OK;
+    }
     if ((size_t)(mark - word) >= sizeof name)
         return cairn_fail(err, CAIRN_INVALID, "no run has so long a name");
     snprintf(name, sizeof name, "%.*s", (int)(mark - word), word);
-    CAIRN_TRY(cairn_cli_ref_parse(name, &run, err));
+    CAIRN_TRY(cli_ref_parse(name, &run, err));
     return print_versions(cli, &run, err);
 }
 
-static enum cairn_code run_completion(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_completion(struct cli *cli, struct cairn_error *err) {
     const char *what = cli->arguments[0];
     if (!strcmp(what, "refs")) {
         CAIRN_TRY(print_refs(cli, cli->argument_count > 1 ? cli->arguments[1] : "", err));
     } else if (!strcmp(what, "bash")) {
-        print_bash();
+        printf(
+            "# bash completion of cairn %s, made by `cairn completion bash`; bash 4.3 or later.\n"
+            "_cairn_of() {\n    case $1 in\n",
+            cairn_version());
+        for (size_t i = 0; i < cli_verb_count; i++) print_verb(cli_verbs[i]);
+        fputs("    esac\n}\n_cairn_choices() {\n    case $1 in\n", stdout);
+        print_choices();
+        fputs("    esac\n}\n_cairn_verbs() {\n    verbs='help version", stdout);
+        for (size_t i = 0; i < cli_verb_count; i++) printf(" %s", cli_verbs[i]->name);
+        fputs("'\n}\n", stdout);
+        fputs(bash_script, stdout);
     } else if (!strcmp(what, "fish")) {
-        print_fish();
+        printf(
+            "# fish completion of cairn %s, made by `cairn completion fish`; fish 3.4 or later.\n",
+            cairn_version());
+        fputs(fish_functions, stdout);
+        fputs("complete -c cairn -n '__cairn_begins 1' -f -a 'help version'\n", stdout);
+        for (size_t k = 0; k < cli_verb_count; k++) print_fish_verb(cli_verbs[k]);
     } else if (!strcmp(what, "zsh")) {
         print_zsh();
     } else {
         return cairn_fail(err, CAIRN_INVALID,
                           "completion is made for bash, zsh and fish, not for %s", what);
     }
-    return cairn_cli_flush(err);
+    return cli_flush(err);
 }
 
-const struct cairn_cli_verb cairn_cli_verb_completion = {
-    .name = "completion",
+const struct cli_verb cli_verb_completion = {
+    CLI_VERB(completion),
     .synopsis = "cairn completion bash|zsh|fish|refs [flags] [WORD]",
-    .purpose = "Print what bash, zsh or fish completes this command by.",
+    .purpose = "Print the completion script for bash, zsh or fish.",
     .examples = "  source <(cairn completion bash)       in this shell; or:\n"
                 "  cairn completion fish > ~/.config/fish/completions/cairn.fish\n"
                 "  cairn completion refs llm/7b@         what completes this word\n",
-    CAIRN_CLI_ARGUMENTS(1, 2),
-    .run = run_completion,
+    CLI_ARGUMENTS(1, 2),
 };

@@ -17,27 +17,26 @@
 #include "cli/shell/options.h"
 #include "store/s3/start.h"
 
-#define CAIRN_CLI_FINDINGS_MAX 64
+#define CLI_FINDINGS_MAX 64
 
-enum cairn_cli_level { CAIRN_CLI_FINE, CAIRN_CLI_WARN, CAIRN_CLI_FAIL };
-struct cairn_cli_finding {
-    enum cairn_cli_level level;
+enum cli_level { CLI_FINE, CLI_WARN, CLI_FAIL };
+struct cli_finding {
+    enum cli_level level;
     char check[32], text[400], hint[300];
 };
-struct cairn_cli_doctor {
-    const struct cairn_cli *cli;
+struct cli_doctor {
+    const struct cli *cli;
     const char *url;
     bool for_uploader;
     uint64_t until_ms; /* monotonic clock: --timeout; 0: none */
-    struct cairn_cli_finding findings[CAIRN_CLI_FINDINGS_MAX];
+    struct cli_finding findings[CLI_FINDINGS_MAX];
     size_t count;
 };
 /* hint: advice; "" if ok. */
-void cairn_cli_doctor_say(struct cairn_cli_doctor *doctor, enum cairn_cli_level level,
-                          const char *check, const char *hint, const char *format, ...)
-    CAIRN_PRINTF(5, 6);
+void cli_doctor_say(struct cli_doctor *doctor, enum cli_level level, const char *check,
+                    const char *hint, const char *format, ...) CAIRN_PRINTF(5, 6);
 
 /* Deadline of one request: ms from now, at most until_ms. */
-uint64_t cairn_cli_doctor_deadline(const struct cairn_cli_doctor *doctor, uint64_t ms);
+uint64_t cli_doctor_deadline(const struct cli_doctor *doctor, uint64_t ms);
 
-void cairn_cli_doctor_store(struct cairn_cli_doctor *doctor);
+void cli_doctor_store(struct cli_doctor *doctor);

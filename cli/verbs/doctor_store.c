@@ -22,7 +22,7 @@
 #define KEY_BYTES 96
 
 struct trial {
-    struct cairn_cli_doctor *doctor;
+    struct cli_doctor *doctor;
     struct cairn_store *store;
     struct cairn_store_worker *worker;
     const struct cairn_store_s3_options *options; /* the open store's */
@@ -42,7 +42,7 @@ static void name_key(char ret[KEY_BYTES], const char *what) {
 #define CLOCK_WARN_MS 60000
 #define CLOCK_FAIL_MS 900000 /* S3 refuses larger differences */
 
-static void check_clock(struct cairn_cli_doctor *doctor, struct cairn_store *store) {
+static void check_clock(struct cli_doctor *doctor, struct cairn_store *store) {
     struct cairn_store_s3_answer answer = {0};
     struct cairn_error unused = {0};
     enum cairn_code code = cairn_store_s3_query(store, "versioning", &answer, &unused);
@@ -50,38 +50,38 @@ static void check_clock(struct cairn_cli_doctor *doctor, struct cairn_store *sto
     if (code || !answer.has_clock) return; /* later checks report failing requests */
     int64_t ahead = answer.clock_ahead_ms, off = ahead < 0 ? -ahead : ahead;
     bool late = off > CLOCK_WARN_MS;
-    cairn_cli_doctor_say(doctor,
-                         off > CLOCK_FAIL_MS ? CAIRN_CLI_FAIL
-                         : late              ? CAIRN_CLI_WARN
-                                             : CAIRN_CLI_FINE,
-                         "clock", late ? "let this machine's clock be set (chrony, ntpd)" : "",
-                         "the store's clock is %lld s %s this machine's", (long long)(off / 1000),
-                         ahead < 0 ? "behind" : "ahead of");
+    cli_doctor_say(doctor,
+                   off > CLOCK_FAIL_MS ? CLI_FAIL
+                   : late              ? CLI_WARN
+                                       : CLI_FINE,
+                   "clock", late ? "let this machine's clock be set (chrony, ntpd)" : "",
+                   "the store's clock is %lld s %s this machine's", (long long)(off / 1000),
+                   ahead < 0 ? "behind" : "ahead of");
 }
 
-static void report_rules(struct cairn_cli_doctor *doctor,
-                         const struct cairn_store_s3_lifecycle *rules, const char *hint) {
+static void report_rules(struct cli_doctor *doctor, const struct cairn_store_s3_lifecycle *rules,
+                         const char *hint) {
     if (rules->aborts)
-        cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "life cycle", "",
-                             "incomplete uploads are aborted after %llu days",
-                             (unsigned long long)rules->abort_days);
+        cli_doctor_say(doctor, CLI_FINE, "life cycle", "",
+                       "incomplete uploads are aborted after %llu days",
+                       (unsigned long long)rules->abort_days);
     else
-        cairn_cli_doctor_say(doctor, CAIRN_CLI_WARN, "life cycle", hint,
-                             "no rule that is on aborts incomplete uploads below this prefix");
+        cli_doctor_say(doctor, CLI_WARN, "life cycle", hint,
+                       "no rule that is on aborts incomplete uploads below this prefix");
     if (rules->archives)
-        cairn_cli_doctor_say(
-            doctor, CAIRN_CLI_WARN, "transition",
+        cli_doctor_say(
+            doctor, CLI_WARN, "transition",
             "keep it from this prefix: an archived checkpoint is read by nobody before each of its "
             "objects was restored (RestoreObject)",
             "rule \"%s\" moves objects below this prefix to an archive class",
             rules->archiving_rule);
     if (rules->expires)
-        cairn_cli_doctor_say(
-            doctor, CAIRN_CLI_WARN, "expiration", "keep it from this prefix, or checkpoints vanish",
+        cli_doctor_say(
+            doctor, CLI_WARN, "expiration", "keep it from this prefix, or checkpoints vanish",
             "rule \"%s\" deletes objects below this prefix by age", rules->expiring_rule);
 }
 
-static struct cairn_store_s3_lifecycle check_lifecycle(struct cairn_cli_doctor *doctor,
+static struct cairn_store_s3_lifecycle check_lifecycle(struct cli_doctor *doctor,
                                                        struct cairn_store *store) {
     static const char hint[] = "let the bucket abort incomplete uploads after 1 to 7 days: what a "
                                "lost node began is removed by nobody else";
@@ -93,14 +93,14 @@ static struct cairn_store_s3_lifecycle check_lifecycle(struct cairn_cli_doctor *
     if (code == CAIRN_OK && answer.status == 200)
         code = cairn_store_s3_lifecycle(store, cairn_buf_view(&answer.document), &rules, &why);
     if (code)
-        cairn_cli_doctor_say(doctor, CAIRN_CLI_WARN, "life cycle", hint, "%s", why.message);
+        cli_doctor_say(doctor, CLI_WARN, "life cycle", hint, "%s", why.message);
     else if (answer.status == 200 || none)
         report_rules(doctor, &rules, hint);
     else
-        cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "life cycle", hint,
-                             answer.status == 403 ? "these keys may not ask for it (status %d)"
-                                                  : "the store has none (status %d)",
-                             answer.status);
+        cli_doctor_say(doctor, CLI_FINE, "life cycle", hint,
+                       answer.status == 403 ? "these keys may not ask for it (status %d)"
+                                            : "the store has none (status %d)",
+                       answer.status);
     cairn_buf_release(&answer.document);
     return rules;
 }
@@ -122,21 +122,8 @@ static enum cairn_code try_to_free(struct cairn_store *store, struct cairn_store
     return code;
 }
 
-static void say_kept(struct cairn_cli_doctor *doctor, const char *why, bool removes_noncurrent) {
-    if (removes_noncurrent)
-        cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "versioning", "",
-                             "on, and a rule removes noncurrent versions; these keys do not: %s",
-                             why);
-    else
-        cairn_cli_doctor_say(doctor, CAIRN_CLI_WARN, "versioning",
-                             "deleted checkpoints keep costing: allow s3:ListBucketVersions and "
-                             "s3:DeleteObjectVersion, or add a rule that removes noncurrent "
-                             "versions",
-                             "the bucket keeps deleted objects: %s", why);
-}
-
 /* With an uploader's keys, which lack delete rights, no deletion is tried. */
-static void check_versioning(struct cairn_cli_doctor *doctor, struct cairn_store *store,
+static void check_versioning(struct cli_doctor *doctor, struct cairn_store *store,
                              bool removes_noncurrent) {
     struct cairn_store_s3_answer answer = {0};
     struct cairn_store_purge purge;
@@ -147,21 +134,31 @@ static void check_versioning(struct cairn_cli_doctor *doctor, struct cairn_store
         told && cairn_store_s3_answer_has(&answer, "VersioningConfiguration/Status", "Enabled");
     cairn_buf_release(&answer.document);
     if (doctor->for_uploader) {
-        if (told) cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "versioning", "", on ? "on" : "off");
+        if (told) cli_doctor_say(doctor, CLI_FINE, "versioning", "", on ? "on" : "off");
         return;
     }
     code = try_to_free(store, &purge, &why);
     if (!cairn_store_keeps_versions(store)) {
-        if (told) cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "versioning", "", "off");
+        if (told) cli_doctor_say(doctor, CLI_FINE, "versioning", "", "off");
     } else if (code || purge.why) {
-        say_kept(doctor, code ? why.message : purge.reason, removes_noncurrent);
+        const char *reason = code ? why.message : purge.reason;
+        if (removes_noncurrent)
+            cli_doctor_say(doctor, CLI_FINE, "versioning", "",
+                           "on, and a rule removes noncurrent versions; these keys do not: %s",
+                           reason);
+        else
+            cli_doctor_say(doctor, CLI_WARN, "versioning",
+                           "deleted checkpoints keep costing: allow s3:ListBucketVersions and "
+                           "s3:DeleteObjectVersion, or add a rule that removes noncurrent "
+                           "versions",
+                           "the bucket keeps deleted objects: %s", reason);
     } else {
-        cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "versioning", "",
-                             "on; what is deleted is freed by its version id");
+        cli_doctor_say(doctor, CLI_FINE, "versioning", "",
+                       "on; what is deleted is freed by its version id");
     }
 }
 
-static void check_object_lock(struct cairn_cli_doctor *doctor, struct cairn_store *store) {
+static void check_object_lock(struct cli_doctor *doctor, struct cairn_store *store) {
     struct cairn_store_s3_answer answer = {0};
     struct cairn_error unused = {0};
     enum cairn_code code = cairn_store_s3_query(store, "object-lock", &answer, &unused);
@@ -169,24 +166,13 @@ static void check_object_lock(struct cairn_cli_doctor *doctor, struct cairn_stor
         code == CAIRN_OK &&
         cairn_store_s3_answer_has(&answer, "ObjectLockConfiguration/Rule/DefaultRetention", NULL);
     if (locked)
-        cairn_cli_doctor_say(doctor, CAIRN_CLI_WARN, "object lock",
-                             "deleted and aborted checkpoints are kept until it ends: the server "
-                             "tries again (cairn gc --not-freed); choose a shorter one",
-                             "the bucket has a default retention");
+        cli_doctor_say(doctor, CLI_WARN, "object lock",
+                       "deleted and aborted checkpoints are kept until it ends: the server "
+                       "tries again (cairn gc --not-freed); choose a shorter one",
+                       "the bucket has a default retention");
     else if (code == CAIRN_OK && (answer.status == 200 || answer.status == 404))
-        cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "object lock", "", "no default retention");
+        cli_doctor_say(doctor, CLI_FINE, "object lock", "", "no default retention");
     cairn_buf_release(&answer.document);
-}
-
-static void check_bucket(struct cairn_cli_doctor *doctor, struct cairn_store *store) {
-    struct cairn_store_s3_lifecycle rules = check_lifecycle(doctor, store);
-    if (cairn_store_s3_writes_cold(store))
-        cairn_cli_doctor_say(doctor, CAIRN_CLI_WARN, "storage class",
-                             "take one that is read at once, such as STANDARD_IA or GLACIER_IR",
-                             "storage_class is an archive class: what is saved cannot be read back "
-                             "before it was restored");
-    check_versioning(doctor, store, rules.removes_noncurrent);
-    check_object_lock(doctor, store);
 }
 
 /* ---- do requests reach the store unchanged? ---- */
@@ -203,15 +189,14 @@ struct body {
     struct cairn_view bytes;
 };
 
-static struct cairn_store_request body_request(const struct cairn_cli_doctor *doctor,
+static struct cairn_store_request body_request(const struct cli_doctor *doctor,
                                                const struct body *body, enum cairn_store_op op) {
     return (struct cairn_store_request){
-        .op = op, .key = body->key, .deadline_ms = cairn_cli_doctor_deadline(doctor, SEND_MS)};
+        .op = op, .key = body->key, .deadline_ms = cli_doctor_deadline(doctor, SEND_MS)};
 }
 
-static enum cairn_code send_with(const struct cairn_cli_doctor *doctor,
-                                 struct cairn_store_worker *worker, const struct body *body,
-                                 struct cairn_error *err) {
+static enum cairn_code send_with(const struct cli_doctor *doctor, struct cairn_store_worker *worker,
+                                 const struct body *body, struct cairn_error *err) {
     bool parts = body->bytes.size > PUT_BYTES_MAX;
     struct cairn_store_request create = body_request(doctor, body, CAIRN_STORE_UPLOAD_CREATE);
     struct cairn_store_request last =
@@ -309,16 +294,14 @@ static bool arrives_whole(const struct trial *trial, const struct body *body) {
     return passes_with(trial, body, &hashed);
 }
 
-static void say_changed(struct cairn_cli_doctor *doctor, const struct body *body, bool whole,
+static void say_changed(struct cli_doctor *doctor, const struct body *body, bool whole,
                         const struct cairn_error *why) {
-    char size[24];
-    cairn_cli_size(body->bytes.size, size);
-    cairn_cli_doctor_say(
-        doctor, CAIRN_CLI_FAIL, "part of a save",
+    cli_doctor_say(
+        doctor, CLI_FAIL, "part of a save",
         whole ? "have the way pass on x-amz-checksum-* unchanged, or set checksum = md5"
               : "have what stands before the store pass on bodies unchanged (no filter, scanner or "
                 "compression); without that nothing can be saved through it",
-        "%s are refused, since %s: %.220s", size,
+        "%s are refused, since %s: %.220s", cli_size(body->bytes.size).text,
         whole ? "their checksum header is changed on the way (the body is not)"
               : "the body is changed on the way",
         why->message);
@@ -326,15 +309,14 @@ static void say_changed(struct cairn_cli_doctor *doctor, const struct body *body
 
 static void say_refused(const struct trial *trial, const struct body *body,
                         const struct cairn_error *why) {
-    char size[24], smaller[24];
     uint64_t passes = is_of_size(why, body) ? size_that_passes(trial, body) : 0;
-    cairn_cli_size(body->bytes.size, size);
-    cairn_cli_size(passes, smaller);
+    const struct cli_size size = cli_size(body->bytes.size);
     if (passes) {
-        cairn_cli_doctor_say(trial->doctor, CAIRN_CLI_FAIL, "part of a save",
-                             "let what stands before the store take larger bodies (nginx: "
-                             "client_max_body_size 0); parts have 8 MiB and more",
-                             "%s are refused, %s pass: %.250s", size, smaller, why->message);
+        cli_doctor_say(trial->doctor, CLI_FAIL, "part of a save",
+                       "let what stands before the store take larger bodies (nginx: "
+                       "client_max_body_size 0); parts have 8 MiB and more",
+                       "%s are refused, %s pass: %.250s", size.text, cli_size(passes).text,
+                       why->message);
         return;
     }
     if (why->code == CAIRN_CORRUPT) { /* the store computed another checksum */
@@ -347,16 +329,16 @@ static void say_refused(const struct trial *trial, const struct body *body,
         say_changed(trial->doctor, body, false, why);
         return;
     }
-    cairn_cli_doctor_say(
-        trial->doctor, CAIRN_CLI_FAIL, "part of a save",
+    cli_doctor_say(
+        trial->doctor, CLI_FAIL, "part of a save",
         other ? other->hint
         : why->code == CAIRN_FORBIDDEN && why->http_status == 403
             ? "allow s3:PutObject, and kms:GenerateDataKey where the bucket encrypts; none of "
               "sse, acl, request_payer and sign_payload alone makes it pass"
             : "see that the secret key is right, and that what stands before the store passes on "
               "Host, path, query, x-amz-* and Content-MD5 as they come",
-        "%s are refused%s%s: %.250s", size, other ? ", and pass " : "", other ? other->with : "",
-        why->message);
+        "%s are refused%s%s: %.250s", size.text, other ? ", and pass " : "",
+        other ? other->with : "", why->message);
 }
 
 /* Tests a body of `count` bytes; a finding names what breaks it. */
@@ -364,12 +346,11 @@ static void try_way(const struct trial *trial, uint64_t count) {
     CAIRN_AUTO_HEAP char *bytes = calloc(1, (size_t)count);
     struct body body = {.bytes = {bytes, (size_t)count}};
     struct cairn_error why = {0};
-    char size[24];
     if (!bytes) return;
     name_key(body.key, "");
-    cairn_cli_size(count, size);
     if (send_with(trial->doctor, trial->worker, &body, &why) == CAIRN_OK)
-        cairn_cli_doctor_say(trial->doctor, CAIRN_CLI_FINE, "part of a save", "", "%s pass", size);
+        cli_doctor_say(trial->doctor, CLI_FINE, "part of a save", "", "%s pass",
+                       cli_size(count).text);
     else
         say_refused(trial, &body, &why);
 }
@@ -386,7 +367,7 @@ static struct cairn_store_request request_of(const struct trial *trial, enum cai
         .op = op,
         .key = trial->key,
         .token = trial->token,
-        .deadline_ms = cairn_cli_doctor_deadline(trial->doctor, TEST_MS),
+        .deadline_ms = cli_doctor_deadline(trial->doctor, TEST_MS),
     };
 }
 
@@ -433,23 +414,23 @@ static bool is_plain_http(const struct trial *trial) {
 }
 
 /* Reports ok, or the failure at this level. */
-static bool report(struct trial *trial, enum cairn_code code, enum cairn_cli_level level,
+static bool report(struct trial *trial, enum cairn_code code, enum cli_level level,
                    const char *check, const char *hint, const char *good) {
     bool works = code == CAIRN_OK;
     if (!works && is_plain_http(trial))
-        cairn_cli_doctor_say(trial->doctor, level, check,
-                             "name the port that speaks TLS, or give the store a certificate",
-                             "the port speaks plain http, not https");
+        cli_doctor_say(trial->doctor, level, check,
+                       "name the port that speaks TLS, or give the store a certificate",
+                       "the port speaks plain http, not https");
     else if (!works && is_of_certificates(trial))
-        cairn_cli_doctor_say(trial->doctor, level, check,
-                             "give the file of the store's certificate authority as ca_bundle "
-                             "(AWS_CA_BUNDLE); the certificate must be in its time and name this "
-                             "endpoint, with the bucket before it where addressing is by host "
-                             "(else set addressing = path)",
-                             "%s", trial->err.message);
+        cli_doctor_say(trial->doctor, level, check,
+                       "give the file of the store's certificate authority as ca_bundle "
+                       "(AWS_CA_BUNDLE); the certificate must be in its time and name this "
+                       "endpoint, with the bucket before it where addressing is by host "
+                       "(else set addressing = path)",
+                       "%s", trial->err.message);
     else
-        cairn_cli_doctor_say(trial->doctor, works ? CAIRN_CLI_FINE : level, check,
-                             works ? "" : hint, "%s", works ? good : trial->err.message);
+        cli_doctor_say(trial->doctor, works ? CLI_FINE : level, check, works ? "" : hint, "%s",
+                       works ? good : trial->err.message);
     return works;
 }
 
@@ -465,13 +446,13 @@ static void report_check(void *owner, enum cairn_store_s3_check which, bool hold
 #include "store/s3/checks.def"
 #undef CHECK
     };
-    static const enum cairn_cli_level levels[] = {
-        [FINE] = CAIRN_CLI_FINE, [WARN] = CAIRN_CLI_WARN, [FAIL] = CAIRN_CLI_FAIL};
+    static const enum cli_level levels[] = {
+        [FINE] = CLI_FINE, [WARN] = CLI_WARN, [FAIL] = CLI_FAIL};
     struct trial *trial = owner;
     if (rows[which].no == ELSEWHERE) return;
-    cairn_cli_doctor_say(trial->doctor, holds ? CAIRN_CLI_FINE : levels[rows[which].no],
-                         rows[which].name, holds ? "" : rows[which].hint, "%s%s",
-                         cairn_store_s3_check_text(which), holds ? "" : ": no");
+    cli_doctor_say(trial->doctor, holds ? CLI_FINE : levels[rows[which].no], rows[which].name,
+                   holds ? "" : rows[which].hint, "%s%s", cairn_store_s3_check_text(which),
+                   holds ? "" : ": no");
 }
 
 /* A 403 never says what the policy wants, so these are the usual causes. */
@@ -491,15 +472,15 @@ static bool probe(struct trial *trial) {
                                                    .owner = trial};
     enum cairn_code code = cairn_store_s3_probe(trial->store, &options, NULL, &trial->err);
     if (code == CAIRN_OK) return true;
-    return report(trial, code, CAIRN_CLI_FAIL, "requests", hint_of(&trial->err), "");
+    return report(trial, code, CLI_FAIL, "requests", hint_of(&trial->err), "");
 }
 
 static void report_endpoint(struct trial *trial) {
     struct cairn_store_s3_place place;
     if (!cairn_store_s3_place(trial->store, &place)) return;
-    cairn_cli_doctor_say(trial->doctor, CAIRN_CLI_FINE, "endpoint", "",
-                         "%.200s, region %s, addressing by %s", place.endpoint, place.region,
-                         strcmp(place.addressing, "path") ? "host (BUCKET.HOST)" : "path");
+    cli_doctor_say(trial->doctor, CLI_FINE, "endpoint", "", "%.200s, region %s, addressing by %s",
+                   place.endpoint, place.region,
+                   strcmp(place.addressing, "path") ? "host (BUCKET.HOST)" : "path");
 }
 
 static bool check_keys(struct trial *trial) {
@@ -507,9 +488,9 @@ static bool check_keys(struct trial *trial) {
     enum cairn_code code = cairn_store_keys(trial->store, from, &trial->err);
     if (!code) snprintf(text, sizeof text, "from: %s", from);
     if (!code && cairn_store_keys_exposed(trial->store, exposed))
-        cairn_cli_doctor_say(trial->doctor, CAIRN_CLI_WARN, "keys' file", "chmod 600 that file",
-                             "others on this machine may read it: %s", exposed);
-    return report(trial, code, CAIRN_CLI_FAIL, "keys",
+        cli_doctor_say(trial->doctor, CLI_WARN, "keys' file", "chmod 600 that file",
+                       "others on this machine may read it: %s", exposed);
+    return report(trial, code, CLI_FAIL, "keys",
                   "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or a role",
                   text);
 }
@@ -534,7 +515,7 @@ static enum cairn_code put_and_get(struct trial *trial) {
 
 static void check_folder(struct trial *trial) {
     const struct cairn_store_profile *profile = cairn_store_profile(trial->store);
-    if (!report(trial, put_and_get(trial), CAIRN_CLI_FAIL, "put and range",
+    if (!report(trial, put_and_get(trial), CLI_FAIL, "put and range",
                 "see that this user may write here, and that there is room",
                 "written, synced, and a range of it read"))
         return;
@@ -544,15 +525,15 @@ static void check_folder(struct trial *trial) {
     enum cairn_code code = cairn_store_perform(trial->worker, &again, &refused);
     if (code == CAIRN_OK)
         code = cairn_fail(&trial->err, CAIRN_STORE, "a second put replaced the first");
-    report(trial, code == CAIRN_PRECONDITION ? CAIRN_OK : code, CAIRN_CLI_FAIL, "conditional put",
+    report(trial, code == CAIRN_PRECONDITION ? CAIRN_OK : code, CLI_FAIL, "conditional put",
            "this file system has no link(); use another", "nothing is replaced");
-    cairn_cli_doctor_say(
-        trial->doctor, profile->head_has_token ? CAIRN_CLI_FINE : CAIRN_CLI_WARN, "attributes",
-        profile->head_has_token ? ""
-                                : "mount it with user_xattr; without, a restart reads objects back",
-        "extended attributes are %s", profile->head_has_token ? "kept" : "not kept");
+    cli_doctor_say(trial->doctor, profile->head_has_token ? CLI_FINE : CLI_WARN, "attributes",
+                   profile->head_has_token
+                       ? ""
+                       : "mount it with user_xattr; without, a restart reads objects back",
+                   "extended attributes are %s", profile->head_has_token ? "kept" : "not kept");
     if (profile->note[0])
-        cairn_cli_doctor_say(trial->doctor, CAIRN_CLI_WARN, "file system", "", "%s", profile->note);
+        cli_doctor_say(trial->doctor, CLI_WARN, "file system", "", "%s", profile->note);
 }
 
 static enum cairn_code send_part(struct trial *trial, const char *upload_id, uint32_t number,
@@ -594,26 +575,6 @@ static enum cairn_code list_parts(struct trial *trial, const char *upload_id,
     return CAIRN_OK;
 }
 
-/* The first of two parts is below S3's minimum: the refusal shows whether the store enforces it. */
-static void complete(struct trial *trial, const char *upload_id, struct cairn_store_part parts[2]) {
-    struct cairn_store_request request = request_of(trial, CAIRN_STORE_UPLOAD_COMPLETE);
-    request.upload_id_in = upload_id;
-    request.parts = parts;
-    request.part_count = 2;
-    request.length = parts[0].size_bytes + parts[1].size_bytes;
-    request.has_crc32c = true;
-    request.crc32c = cairn_crc32c_combine(parts[0].crc32c, parts[1].crc32c, parts[1].size_bytes);
-    enum cairn_code code = cairn_store_perform(trial->worker, &request, &trial->err);
-    bool too_small = code == CAIRN_INVALID; /* store/s3/reply.c: EntityTooSmall */
-    if (code == CAIRN_OK || too_small)
-        cairn_cli_doctor_say(trial->doctor, CAIRN_CLI_FINE, "part limits", "",
-                             too_small ? "parts below 5 MiB are refused, as S3 does; Cairn's are "
-                                         "larger"
-                                       : "small parts are taken, too");
-    else
-        report(trial, code, CAIRN_CLI_FAIL, "multipart", "large shards cannot be saved here", "");
-}
-
 static enum cairn_code upload(struct trial *trial, char upload_id[CAIRN_UPLOAD_ID_BYTES_MAX]) {
     struct cairn_store_part parts[2];
     struct cairn_store_request create = request_of(trial, CAIRN_STORE_UPLOAD_CREATE);
@@ -625,10 +586,27 @@ static enum cairn_code upload(struct trial *trial, char upload_id[CAIRN_UPLOAD_I
     struct cairn_view whole = {bytes, SMALL_PART_BYTES};
     CAIRN_TRY(send_part(trial, upload_id, 1, whole, &parts[0]));
     CAIRN_TRY(send_part(trial, upload_id, 2, CAIRN_VIEW("z"), &parts[1]));
-    report(trial, list_parts(trial, upload_id, parts), CAIRN_CLI_WARN, "list parts",
+    report(trial, list_parts(trial, upload_id, parts), CLI_WARN, "list parts",
            "allow s3:ListMultipartUploadParts; else a restarted uploader sends all parts again",
            "finished parts are found again after a restart");
-    complete(trial, upload_id, parts);
+    /* The first of two parts is below S3's minimum: the refusal shows whether the store enforces
+     * it. */
+    struct cairn_store_request request = request_of(trial, CAIRN_STORE_UPLOAD_COMPLETE);
+    request.upload_id_in = upload_id;
+    request.parts = parts;
+    request.part_count = 2;
+    request.length = parts[0].size_bytes + parts[1].size_bytes;
+    request.has_crc32c = true;
+    request.crc32c = cairn_crc32c_combine(parts[0].crc32c, parts[1].crc32c, parts[1].size_bytes);
+    enum cairn_code code = cairn_store_perform(trial->worker, &request, &trial->err);
+    bool too_small = code == CAIRN_INVALID; /* store/s3/reply.c: EntityTooSmall */
+    if (code == CAIRN_OK || too_small)
+        cli_doctor_say(trial->doctor, CLI_FINE, "part limits", "",
+                       too_small ? "parts below 5 MiB are refused, as S3 does; Cairn's are "
+                                   "larger"
+                                 : "small parts are taken, too");
+    else
+        report(trial, code, CLI_FAIL, "multipart", "large shards cannot be saved here", "");
     return CAIRN_OK;
 }
 
@@ -636,13 +614,13 @@ static void check_upload(const struct trial *whole) {
     struct trial own = *whole, *trial = &own;
     char upload_id[CAIRN_UPLOAD_ID_BYTES_MAX] = "";
     name_key(own.key, "-parts");
-    report(trial, upload(trial, upload_id), CAIRN_CLI_FAIL, "multipart",
+    report(trial, upload(trial, upload_id), CLI_FAIL, "multipart",
            "allow s3:PutObject and s3:AbortMultipartUpload", "an upload of two parts");
     if (*upload_id) {
         struct cairn_store_request stop = request_of(trial, CAIRN_STORE_UPLOAD_ABORT);
         stop.upload_id_in = upload_id;
-        report(trial, cairn_store_perform(trial->worker, &stop, &trial->err), CAIRN_CLI_FAIL,
-               "abort", "allow s3:AbortMultipartUpload", "uploads can be aborted");
+        report(trial, cairn_store_perform(trial->worker, &stop, &trial->err), CLI_FAIL, "abort",
+               "allow s3:AbortMultipartUpload", "uploads can be aborted");
     }
     struct cairn_store_request remove = request_of(trial, CAIRN_STORE_DELETE);
     (void)!cairn_store_perform(trial->worker, &remove, &trial->err);
@@ -650,12 +628,12 @@ static void check_upload(const struct trial *whole) {
 
 /* Server rights that an uploader should lack: an intruder on a node would have them. */
 static void report_right(struct trial *trial, const char *right, const char *policy,
-                         enum cairn_cli_level without, enum cairn_code code) {
+                         enum cli_level without, enum cairn_code code) {
     bool has = code == CAIRN_OK, uploader = trial->doctor->for_uploader;
     if (!has && code != CAIRN_FORBIDDEN && code != CAIRN_UNAUTHORIZED) {
-        cairn_cli_doctor_say(trial->doctor, CAIRN_CLI_FAIL, right,
-                             "it is no right that is missing: see what the store answers", "%s",
-                             trial->err.message);
+        cli_doctor_say(trial->doctor, CLI_FAIL, right,
+                       "it is no right that is missing: see what the store answers", "%s",
+                       trial->err.message);
         return;
     }
     struct cairn_store_s3_place place; /* folders have no policies */
@@ -666,15 +644,15 @@ static void report_right(struct trial *trial, const char *right, const char *pol
                  uploader ? "take %s from the uploaders' keys: they need none of it"
                           : "allow %s, which the server needs",
                  policy);
-    cairn_cli_doctor_say(trial->doctor,
-                         !bad       ? CAIRN_CLI_FINE
-                         : uploader ? CAIRN_CLI_WARN
-                                    : without,
-                         right, hint, has ? "these keys may %s" : "these keys may not %s", right);
+    cli_doctor_say(trial->doctor,
+                   !bad       ? CLI_FINE
+                   : uploader ? CLI_WARN
+                              : without,
+                   right, hint, has ? "these keys may %s" : "these keys may not %s", right);
 }
 
 static void check_listing(struct trial *trial, enum cairn_store_op op, const char *right,
-                          const char *policy, enum cairn_cli_level without) {
+                          const char *policy, enum cli_level without) {
     struct cairn_store_listing listing = {0};
     struct cairn_store_request list = request_of(trial, op);
     list.key = ".cairn/doctor/";
@@ -685,17 +663,17 @@ static void check_listing(struct trial *trial, enum cairn_store_op op, const cha
 }
 
 static void check_rights(struct trial *trial) {
-    check_listing(trial, CAIRN_STORE_LIST, "list", "s3:ListBucket", CAIRN_CLI_FAIL);
+    check_listing(trial, CAIRN_STORE_LIST, "list", "s3:ListBucket", CLI_FAIL);
     /* Some stores cannot list uploads; that only wastes space. */
     check_listing(trial, CAIRN_STORE_UPLOADS, "list uploads", "s3:ListBucketMultipartUploads",
-                  CAIRN_CLI_WARN);
+                  CLI_WARN);
     struct cairn_store_request remove = request_of(trial, CAIRN_STORE_DELETE);
     enum cairn_code code = cairn_store_perform(trial->worker, &remove, &trial->err);
-    report_right(trial, "delete", "s3:DeleteObject", CAIRN_CLI_FAIL, code);
+    report_right(trial, "delete", "s3:DeleteObject", CLI_FAIL, code);
     if (code)
-        cairn_cli_doctor_say(trial->doctor, CAIRN_CLI_FINE, "left behind", "",
-                             "small objects below .cairn/doctor/, which the server's sweep removes "
-                             "after an hour");
+        cli_doctor_say(trial->doctor, CLI_FINE, "left behind", "",
+                       "small objects below .cairn/doctor/, which the server's sweep removes "
+                       "after an hour");
 }
 
 static void check_presigned(struct trial *trial) {
@@ -705,7 +683,7 @@ static void check_presigned(struct trial *trial) {
         cairn_store_presign(trial->store, trial->key, 300, &url, &lives_s, &trial->err);
     char text[64];
     snprintf(text, sizeof text, "URLs for one object live %u s", lives_s);
-    report(trial, code, CAIRN_CLI_WARN, "presigned",
+    report(trial, code, CLI_WARN, "presigned",
            "redirects to the store will not work; the server passes the bytes on", text);
 }
 
@@ -713,21 +691,9 @@ static void check_presigned(struct trial *trial) {
 static void save_profile(struct trial *trial) {
     bool written = false;
     if (trial->doctor->for_uploader) return; /* uploader keys may see less */
-    report(trial, cairn_store_profile_save(trial->store, &written, &trial->err), CAIRN_CLI_WARN,
+    report(trial, cairn_store_profile_save(trial->store, &written, &trial->err), CLI_WARN,
            "profile", "server and uploaders find out for themselves at each start",
            "written to .cairn/profile.json, for servers and uploaders that start within a week");
-}
-
-static void report_degraded(struct trial *trial) {
-    struct cairn_store_health health;
-    cairn_store_health(trial->store, &health);
-    bool less = health.degraded;
-    cairn_cli_doctor_say(trial->doctor, less ? CAIRN_CLI_WARN : CAIRN_CLI_FINE, "degraded",
-                         less ? "nothing is lost; a hash of each body costs a core per 0.6 GB/s, "
-                                "and two servers must never share the prefix"
-                              : "",
-                         "%s",
-                         less ? health.text : "the store refused nothing that it was asked to do");
 }
 
 /* Writes and reads as the server does its records: twice create-only, then overwriting. */
@@ -747,7 +713,7 @@ static enum cairn_code write_documents(struct trial *trial) {
 static void check_documents(const struct trial *whole) {
     struct trial own = *whole, *trial = &own;
     name_key(own.key, "-record");
-    report(trial, write_documents(trial), CAIRN_CLI_FAIL, "records",
+    report(trial, write_documents(trial), CLI_FAIL, "records",
            "allow s3:GetObject and s3:PutObject",
            "written once, written over and read, as the server does with its own");
     struct cairn_store_request remove = request_of(trial, CAIRN_STORE_DELETE);
@@ -761,7 +727,7 @@ static bool check_number(struct trial *trial) {
     enum cairn_code code = cairn_store_record_get(trial->worker, 0, &record, &why);
     if (code != CAIRN_UNSUPPORTED) return true;
     trial->err = why;
-    return report(trial, code, CAIRN_CLI_FAIL, "release", "use the release that wrote it", "");
+    return report(trial, code, CLI_FAIL, "release", "use the release that wrote it", "");
 }
 
 static void check_s3(struct trial *trial) {
@@ -775,15 +741,29 @@ static void check_s3(struct trial *trial) {
         return;
     }
     if (!check_number(trial)) return;
-    report(trial, put_and_get(trial), CAIRN_CLI_FAIL, "put below .cairn", "", "written and read");
+    report(trial, put_and_get(trial), CLI_FAIL, "put below .cairn", "", "written and read");
     check_documents(trial);
     try_way(trial, CAIRN_MULTIPART_LEAST_BYTES);
     check_upload(trial);
     check_presigned(trial);
-    check_bucket(trial->doctor, trial->store);
+    struct cairn_store_s3_lifecycle rules = check_lifecycle(trial->doctor, trial->store);
+    if (cairn_store_s3_writes_cold(trial->store))
+        cli_doctor_say(trial->doctor, CLI_WARN, "storage class",
+                       "take one that is read at once, such as STANDARD_IA or GLACIER_IR",
+                       "storage_class is an archive class: what is saved cannot be read back "
+                       "before it was restored");
+    check_versioning(trial->doctor, trial->store, rules.removes_noncurrent);
+    check_object_lock(trial->doctor, trial->store);
     check_rights(trial);
     save_profile(trial);
-    report_degraded(trial);
+    struct cairn_store_health health;
+    cairn_store_health(trial->store, &health);
+    bool less = health.degraded;
+    cli_doctor_say(trial->doctor, less ? CLI_WARN : CLI_FINE, "degraded",
+                   less ? "nothing is lost; a hash of each body costs a core per 0.6 GB/s, "
+                          "and two servers must never share the prefix"
+                        : "",
+                   "%s", less ? health.text : "the store refused nothing that it was asked to do");
 }
 
 static void check_store(struct trial *trial) {
@@ -814,18 +794,18 @@ static void check_writers(struct trial *trial) {
     if (cairn_store_folder_of(trial->doctor->url, &path, NULL)) return;
     enum cairn_code code = geteuid() ? cairn_dir_check_own(path.data, "the store", &trial->err)
                                      : cairn_dir_check_writers(path.data, "the store", &trial->err);
-    (void)report(trial, code, CAIRN_CLI_FAIL, "folder",
+    (void)report(trial, code, CLI_FAIL, "folder",
                  "let the user of server and uploaders own it, and nobody else write to it",
                  "nobody but its owner can replace what is in it");
 }
 
-void cairn_cli_doctor_store(struct cairn_cli_doctor *doctor) {
+void cli_doctor_store(struct cli_doctor *doctor) {
     struct cairn_store_s3_environment said;
     struct trial trial = {.doctor = doctor};
     name_key(trial.key, "");
     cairn_uuid_random(trial.token);
     enum cairn_code code = cairn_store_s3_environment_load(&said, &trial.err);
-    if (!report(&trial, code, CAIRN_CLI_FAIL, "settings", "see CAIRN_ variables in docs/s3.md",
+    if (!report(&trial, code, CLI_FAIL, "settings", "see CAIRN_ variables in docs/s3.md",
                 "the CAIRN_ variables make sense"))
         return;
     said.choice.options.probe_ms = TEST_MS;
@@ -835,7 +815,7 @@ void cairn_cli_doctor_store(struct cairn_cli_doctor *doctor) {
     code = require_folder(doctor->url, &trial.err);
     if (code == CAIRN_OK) code = cairn_store_open(&options, &trial.store, &trial.err);
     if (code == CAIRN_OK) code = cairn_store_worker_new(trial.store, &trial.worker, &trial.err);
-    if (report(&trial, code, CAIRN_CLI_FAIL, "store", "give a folder that is there, or s3://bucket",
+    if (report(&trial, code, CLI_FAIL, "store", "give a folder that is there, or s3://bucket",
                trial.store ? cairn_store_url(trial.store) : "")) {
         check_writers(&trial);
         check_store(&trial);

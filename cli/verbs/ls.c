@@ -13,36 +13,28 @@
 #define STATES_MAX 8
 #define CELL_NAMES_BYTES 100 /* of aliases in a table */
 
-static const struct cairn_cli_flag ls_flags[] = {
-    {"limit", 'n', CAIRN_CLI_COUNT, CAIRN_CLI_AT(limit), 0, "N", "At most N; default 100."},
-    {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
+static const struct cli_flag ls_flags[] = {
+    {"limit", 'n', CLI_COUNT, CLI_AT(limit), 0, "N", "At most N; default 100."},
+    {"store", 0, CLI_TEXT, CLI_AT(store), 0, "URL",
      "List the store itself, without a server: a folder or s3://bucket/prefix."},
-    {"state", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(state), 0, "STATE",
+    {"state", 0, CLI_TEXT, CLI_AT(state), 0, "STATE",
      "Only versions in this state: open, committed, aborting, deleting."},
-    {"label", 'l', CAIRN_CLI_TEXT, CAIRN_CLI_AT(selector), 0, "SELECTOR",
+    {"label", 'l', CLI_TEXT, CLI_AT(selector), 0, "SELECTOR",
      "Only what has these labels, as team=nlp,tier!=tmp,kept,!old; of runs, too."},
-    {"step-ge", 0, CAIRN_CLI_NUMBER, CAIRN_CLI_AT(step_ge), 0, "STEP", "From this step on."},
-    {"step-lt", 0, CAIRN_CLI_NUMBER, CAIRN_CLI_AT(step_lt), CAIRN_CLI_AT(step_lt_given), "STEP",
-     "Below this step."},
-    {"attempt", 0, CAIRN_CLI_NUMBER, CAIRN_CLI_AT(attempt), CAIRN_CLI_AT(attempt_given), "N",
+    {"step-ge", 0, CLI_NUMBER, CLI_AT(step_ge), 0, "STEP", "From this step on."},
+    {"step-lt", 0, CLI_NUMBER, CLI_AT(step_lt), CLI_AT(step_lt_given), "STEP", "Below this step."},
+    {"attempt", 0, CLI_NUMBER, CLI_AT(attempt), CLI_AT(attempt_given), "N",
      "Only of this attempt."},
-    {"since", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(since_time), 0, "TIME",
+    {"since", 0, CLI_TEXT, CLI_AT(since_time), 0, "TIME",
      "Committed since then, as 2026-03-02T10:14:07Z; begun, if not committed."},
-    {"trashed", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(trashed), 0, "BOOL",
+    {"trashed", 0, CLI_TEXT, CLI_AT(trashed), 0, "BOOL",
      "true: only what is in the trash; false: only what is not."},
 };
 
-static void cell_shards(const union cairn_cli_row *row, char *ret, size_t capacity) {
-    unsigned long long shards = row->version.shards, registered = row->version.shards_registered;
-    if (!strcmp(row->version.state, "open"))
-        snprintf(ret, capacity, "%llu/%llu", registered, shards);
-    else
-        snprintf(ret, capacity, "%llu", shards);
-}
-static void cell_saved(const union cairn_cli_row *row, char *ret, size_t capacity) {
-    const char *time =
-        row->version.committed_at ? row->version.committed_at : row->version.created_at;
-    snprintf(ret, capacity, "%s", time ? time : "");
+static void cell_shards(const json_t *item, char *ret, size_t capacity) {
+    const char *state = json_string_value(json_object_get(item, "state"));
+    cli_format(state && !strcmp(state, "open") ? "{shards_registered}/{shards}" : "{shards}", item,
+               ret, capacity);
 }
 /* Committed versions with tensors, by layout and shard count: whether some shards are opaque. */
 static json_t *opaque_in_part;
@@ -62,59 +54,52 @@ static const char *opaque_text(const struct cairn_msg_version_row *version) {
 /* The run's best version by its policy's first metric, as "best(eval_loss=1.93)". */
 static struct { char version[CAIRN_VERSION_ID_BYTES], text[160]; } best;
 
-static void cell_flags(const union cairn_cli_row *row, char *ret, size_t capacity) {
-    const struct cairn_msg_version_row *version = &row->version;
-    const struct cairn_short reason = cairn_short(version->reason ? version->reason : "");
+static void cell_flags(const json_t *item, char *ret, size_t capacity) {
+    struct cairn_msg_version_row version = {0};
     char names[CELL_NAMES_BYTES], damage[CELL_NAMES_BYTES];
-    cairn_cli_words(version->aliases, " ", names, sizeof names);
-    cairn_cli_damage_words(version->copies, damage, sizeof damage);
-    const char *words[] = {damage,
-                           version->latest ? "latest" : "",
-                           !strcmp(version->version, best.version) ? best.text : "",
-                           names,
-                           version->pinned ? "pinned" : "",
-                           version->superseded ? "superseded" : "",
-                           version->trashed ? "trashed" : "",
-                           opaque_text(version),
-                           reason.text};
     ret[0] = '\0';
+    if (cairn_msg_version_row_read(item, "", &version, NULL)) return;
+    const struct cairn_short reason = cairn_short(version.reason ? version.reason : "");
+    names[0] = '\0';
+    CAIRN_JSON_EACH(alias, version.aliases)
+        cli_add(names, sizeof names, " ", "%s",
+                json_is_string(alias) ? json_string_value(alias) : "");
+    cli_damage_words(version.copies, damage, sizeof damage);
+    const char *words[] = {damage,
+                           version.latest ? "latest" : "",
+                           !strcmp(version.version, best.version) ? best.text : "",
+                           names,
+                           version.pinned ? "pinned" : "",
+                           version.superseded ? "superseded" : "",
+                           version.trashed ? "trashed" : "",
+                           opaque_text(&version),
+                           reason.text};
     for (size_t i = 0; i < CAIRN_COUNT(words); i++)
-        if (*words[i]) cairn_cli_add(ret, capacity, " ", "%s", words[i]);
+        if (*words[i]) cli_add(ret, capacity, " ", "%s", words[i]);
 }
-static void cell_labels(const union cairn_cli_row *row, char *ret, size_t capacity) {
-    cairn_cli_pairs(row->version.labels, ",", ret, capacity);
-}
-static const struct cairn_cli_column version_columns[] = {
-    CAIRN_CLI_FIELD("STEP", version, step),       CAIRN_CLI_FIELD("STATE", version, state),
-    CAIRN_CLI_RIGHT_CELL("SHARDS", cell_shards),  CAIRN_CLI_BYTES("SIZE", version, bytes),
-    CAIRN_CLI_FIELD("ATTEMPT", version, attempt), CAIRN_CLI_CELL("SAVED", cell_saved),
-    CAIRN_CLI_CELL("FLAGS", cell_flags),          CAIRN_CLI_FIELD("RANKS", version, world_size),
-    CAIRN_CLI_FIELD("VERSION", version, version), CAIRN_CLI_CELL("LABELS", cell_labels),
+static const struct cli_table version_table = {
+    CAIRN_MESSAGE_version_row,
+    .name = "{project}/{run}@{version}",
+    .columns = {{"STEP", .text = "{step}", CLI_RIGHT},
+                {"STATE", .text = "{state}"},
+                {"SHARDS", .cell = cell_shards, .kind = CLI_RIGHT},
+                {"SIZE", .text = "{bytes:size}", CLI_RIGHT},
+                {"ATTEMPT", .text = "{attempt}", CLI_RIGHT},
+                {"SAVED", .text = "{committed_at|created_at}"},
+                {"FLAGS", .cell = cell_flags},
+                {"RANKS", .text = "{world_size}", CLI_RIGHT | CLI_WIDE},
+                {"VERSION", .text = "{version}", CLI_WIDE},
+                {"LABELS", .text = "{labels:packed}", CLI_WIDE}},
 };
-/* project/run@version */
-static void version_name(const union cairn_cli_row *row, char *ret, size_t capacity) {
-    snprintf(ret, capacity, "%s/%s@%s", row->version.project, row->version.run,
-             row->version.version);
-}
-static const struct cairn_cli_table version_table =
-    CAIRN_CLI_ROWS(version_row, version_columns, 3, CAIRN_CLI_CELL(NULL, version_name));
-
-static void cell_run(const union cairn_cli_row *row, char *ret, size_t capacity) {
-    snprintf(ret, capacity, "%s/%s", row->run.project, row->run.run);
-}
-static void cell_latest(const union cairn_cli_row *row, char *ret, size_t capacity) {
-    struct cairn_msg_run_latest latest = {0};
-    snprintf(ret, capacity, "-");
-    if (row->run.latest && !cairn_msg_run_latest_read(row->run.latest, "", &latest, NULL))
-        snprintf(ret, capacity, "%llu", (unsigned long long)latest.step);
-}
-static const struct cairn_cli_column run_columns[] = {
-    CAIRN_CLI_CELL("RUN", cell_run),          CAIRN_CLI_FIELD("COMMITTED", run, committed),
-    CAIRN_CLI_BYTES("SIZE", run, bytes),      CAIRN_CLI_RIGHT_CELL("LATEST", cell_latest),
-    CAIRN_CLI_FIELD("ATTEMPT", run, attempt),
+static const struct cli_table run_table = {
+    CAIRN_MESSAGE_run_row,
+    .name = "{project}/{run}",
+    .columns = {{"RUN", .text = "{project}/{run}"},
+                {"COMMITTED", .text = "{committed}", CLI_RIGHT},
+                {"SIZE", .text = "{bytes:size}", CLI_RIGHT},
+                {"LATEST", .text = "{latest.step|=-}", CLI_RIGHT},
+                {"ATTEMPT", .text = "{attempt}", CLI_RIGHT}},
 };
-static const struct cairn_cli_table run_table =
-    CAIRN_CLI_ROWS(run_row, run_columns, 0, CAIRN_CLI_CELL(NULL, cell_run));
 
 /* ---- filters ---- */
 
@@ -134,7 +119,7 @@ static enum cairn_code add_number(const char *name, uint64_t value, bool given,
 }
 
 /* The first given flag that filters versions and needs the server; NULL: none. */
-static const char *version_filter_of(const struct cairn_cli *cli) {
+static const char *version_filter_of(const struct cli *cli) {
     if (cli->trashed) return "--trashed";
     if (cli->since_time) return "--since";
     if (cli->attempt_given) return "--attempt";
@@ -142,18 +127,7 @@ static const char *version_filter_of(const struct cairn_cli *cli) {
     return cli->step_lt_given ? "--step-lt" : NULL;
 }
 
-static enum cairn_code add_filters(const struct cairn_cli *cli, struct cairn_buf *path,
-                                   struct cairn_error *err) {
-    CAIRN_TRY(add_filter("state", cli->state, path, err));
-    CAIRN_TRY(add_filter("l", cli->selector, path, err));
-    CAIRN_TRY(add_filter("trashed", cli->trashed, path, err));
-    CAIRN_TRY(add_filter("since", cli->since_time, path, err));
-    CAIRN_TRY(add_number("attempt", cli->attempt, cli->attempt_given, path, err));
-    CAIRN_TRY(add_number("step_ge", cli->step_ge, cli->step_ge > 0, path, err));
-    return add_number("step_lt", cli->step_lt, cli->step_lt_given, path, err);
-}
-
-static enum cairn_code check_store(const struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code check_store(const struct cli *cli, struct cairn_error *err) {
     const char *filter = cli->selector ? "--label" : version_filter_of(cli);
     if (!cli->store) return CAIRN_OK;
     if (cli->state && strcmp(cli->state, "committed") != 0)
@@ -166,48 +140,53 @@ static enum cairn_code check_store(const struct cairn_cli *cli, struct cairn_err
                       filter);
 }
 
-static enum cairn_code list_runs(const struct cairn_cli *cli, uint64_t limit, json_t *items,
+static enum cairn_code list_runs(const struct cli *cli, uint64_t limit, json_t *items,
                                  struct cairn_error *err) {
     CAIRN_AUTO(buf) tail = {0};
-    if (cli->store) return cairn_cli_stored_runs(cli, limit, items, err);
+    if (cli->store) return cli_stored_runs(cli, limit, items, err);
     CAIRN_TRY(cairn_buf_append_text(&tail, "/runs", err));
     CAIRN_TRY(add_filter("l", cli->selector, &tail, err));
-    return cairn_cli_list(cli, NULL, tail.data, limit, items, NULL, err);
+    return cli_list(cli, NULL, tail.data, limit, items, NULL, err);
 }
 
-static enum cairn_code list_versions(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+static enum cairn_code list_versions(const struct cli *cli, const struct cli_ref *ref,
                                      uint64_t limit, json_t *items, bool *ret_more,
                                      struct cairn_error *err) {
     CAIRN_AUTO(buf) tail = {0};
-    if (cli->store) return cairn_cli_stored_versions(cli, &ref->name, limit, items, err);
+    if (cli->store) return cli_stored_versions(cli, &ref->name, limit, items, err);
     CAIRN_TRY(cairn_buf_append_text(&tail, "/checkpoints", err));
-    CAIRN_TRY(add_filters(cli, &tail, err));
-    return cairn_cli_list(cli, ref, tail.data, limit, items, ret_more, err);
+    CAIRN_TRY(add_filter("state", cli->state, &tail, err));
+    CAIRN_TRY(add_filter("l", cli->selector, &tail, err));
+    CAIRN_TRY(add_filter("trashed", cli->trashed, &tail, err));
+    CAIRN_TRY(add_filter("since", cli->since_time, &tail, err));
+    CAIRN_TRY(add_number("attempt", cli->attempt, cli->attempt_given, &tail, err));
+    CAIRN_TRY(add_number("step_ge", cli->step_ge, cli->step_ge > 0, &tail, err));
+    CAIRN_TRY(add_number("step_lt", cli->step_lt, cli->step_lt_given, &tail, err));
+    return cli_list(cli, ref, tail.data, limit, items, ret_more, err);
 }
 
-static enum cairn_code ask_opaque(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
-                                  bool *ret, struct cairn_error *err) {
+static enum cairn_code ask_opaque(const struct cli *cli, const struct cli_ref *ref, bool *ret,
+                                  struct cairn_error *err) {
     if (cli->store) {
-        struct cairn_cli_stored stored = {0};
-        enum cairn_code code = cairn_cli_stored_version(cli, ref, &stored, err);
-        *ret = !code && cairn_cli_opaque_count(stored.shards) > 0;
-        cairn_cli_stored_release(&stored);
+        struct cli_stored stored = {0};
+        enum cairn_code code = cli_stored_version(cli, ref, &stored, err);
+        *ret = !code && cli_opaque_count(stored.shards) > 0;
+        cli_stored_release(&stored);
         return code;
     }
     CAIRN_AUTO_JSON json_t *shards = json_array();
-    CAIRN_TRY(cairn_cli_list(cli, ref, "/shards?content=opaque", 1, shards, NULL, err));
+    CAIRN_TRY(cli_list(cli, ref, "/shards?content=opaque", 1, shards, NULL, err));
     *ret = json_array_size(shards) > 0;
     return CAIRN_OK;
 }
 
 /* For the FLAGS column, one request per layout. Errors set no flag: `verify` reports damage. */
-static void note_opaque(const struct cairn_cli *cli, const struct cairn_run_name *name,
+static void note_opaque(const struct cli *cli, const struct cairn_run_name *name,
                         const json_t *items) {
-    const json_t *item = NULL;
     opaque_in_part = json_object();
-    for (size_t i = 0; (item = json_array_get(items, i)); i++) {
+    CAIRN_JSON_EACH(item, items) {
         struct cairn_msg_version_row version = {0};
-        struct cairn_cli_ref ref = {.name = *name};
+        struct cli_ref ref = {.name = *name};
         char key[96];
         bool opaque = false;
         if (cairn_msg_version_row_read(item, "", &version, NULL) || !version.layout ||
@@ -222,22 +201,22 @@ static void note_opaque(const struct cairn_cli *cli, const struct cairn_run_name
 }
 
 /* For the FLAGS column; a run whose policy names no metric has no best version. */
-static void note_best(const struct cairn_cli *cli, const struct cairn_run_name *name) {
+static void note_best(const struct cli *cli, const struct cairn_run_name *name) {
     CAIRN_AUTO_JSON json_t *json = NULL, *holds = NULL;
-    struct cairn_cli_ref ref = {.name = *name};
+    struct cli_ref ref = {.name = *name};
     struct cairn_msg_version_row version = {0};
     struct cairn_msg_retention retention = {0};
-    struct cairn_cli_call policy = {.tail = "/retention"};
+    struct cli_call policy = {.tail = "/retention"};
     best.version[0] = '\0';
-    if (cairn_cli_call(cli, &ref, policy, &holds, NULL) ||
-        cairn_cli_reply_read(CAIRN_MESSAGE_retention, holds, &retention, NULL))
+    if (cli_call(cli, &ref, policy, &holds, NULL) ||
+        cli_reply_read(CAIRN_MESSAGE_retention, holds, &retention, NULL))
         return;
     const json_t *rule =
         json_array_get(json_object_get(json_object_get(retention.policy, "keep"), "best"), 0);
     const char *metric = json_string_value(json_object_get(rule, "metric"));
     cairn_text_copy(ref.version, sizeof ref.version, "best");
-    if (!metric || cairn_cli_call(cli, &ref, (struct cairn_cli_call){0}, &json, NULL) ||
-        cairn_cli_reply_read(CAIRN_MESSAGE_version_row, json, &version, NULL))
+    if (!metric || cli_call(cli, &ref, (struct cli_call){0}, &json, NULL) ||
+        cli_reply_read(CAIRN_MESSAGE_version_row, json, &version, NULL))
         return;
     cairn_text_copy(best.version, sizeof best.version, version.version);
     snprintf(best.text, sizeof best.text, "best(%s=%s)", cairn_short(metric).text,
@@ -253,10 +232,8 @@ static enum cairn_code print_sums(const json_t *items, uint64_t limit, bool more
         uint64_t count, bytes;
     } sums[STATES_MAX] = {{0}};
     size_t states = 0;
-    const json_t *item = NULL;
-    for (size_t at = 0; (item = json_array_get(items, at)); at++) {
-        struct cairn_msg_version_row version = {0};
-        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, item, &version, err));
+    CAIRN_JSON_EACH(item, items) {
+        CLI_READ(version_row, version, item, err);
         const char *what = version.trashed ? trash : version.state;
         size_t i = 0;
         while (i < states && strcmp(sums[i].what, what) != 0) i++;
@@ -265,18 +242,15 @@ static enum cairn_code print_sums(const json_t *items, uint64_t limit, bool more
         sums[i].count++;
         sums[i].bytes += version.bytes;
     }
-    for (size_t i = 0; i < states; i++) {
-        char size[24];
-        cairn_cli_size(sums[i].bytes, size);
+    for (size_t i = 0; i < states; i++)
         printf("%s%llu %s: %s", i ? "; " : "", (unsigned long long)sums[i].count, sums[i].what,
-               size);
-    }
+               cli_size(sums[i].bytes).text);
     if (more) printf("; there are more than %llu: --limit", (unsigned long long)limit);
     if (states) puts("");
-    return cairn_cli_flush(err);
+    return cli_flush(err);
 }
 
-static enum cairn_code run_ls(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_ls(struct cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *items = json_array();
     bool more = false;
     uint64_t limit = cli->limit ? cli->limit : LIMIT_DEFAULT;
@@ -287,36 +261,34 @@ static enum cairn_code run_ls(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_TRY(check_store(cli, err));
     if (!cli->argument_count) {
         CAIRN_TRY(list_runs(cli, limit, items, err));
-        return cairn_cli_print(cli, items, &run_table, err);
+        return cli_print(cli, items, &run_table, err);
     }
-    struct cairn_cli_ref ref;
-    CAIRN_TRY(cairn_cli_ref_parse(cli->arguments[0], &ref, err));
+    struct cli_ref ref;
+    CAIRN_TRY(cli_ref_parse(cli->arguments[0], &ref, err));
     if (ref.version[0])
         return cairn_fail(err, CAIRN_INVALID, "ls lists a run; for one checkpoint: cairn show %s",
                           cli->arguments[0]);
     CAIRN_TRY(list_versions(cli, &ref, limit, items, &more, err));
-    bool table = cli->output == CAIRN_CLI_TABLE;
+    bool table = cli->output == CLI_TABLE;
     if (table) note_opaque(cli, &ref.name, items);
     if (table && !cli->store) note_best(cli, &ref.name);
-    enum cairn_code code = cairn_cli_print(cli, items, &version_table, err);
+    enum cairn_code code = cli_print(cli, items, &version_table, err);
     json_decref(opaque_in_part);
     opaque_in_part = NULL;
     if (code == CAIRN_OK && table) code = print_sums(items, limit, more, err);
-    if (code == CAIRN_OK) cairn_cli_spark_versions(items);
+    if (code == CAIRN_OK) cli_spark_versions(items);
     return code;
 }
 
-const struct cairn_cli_verb cairn_cli_verb_ls = {
-    .name = "ls",
+const struct cli_verb cli_verb_ls = {
+    CLI_VERB(ls),
     .chapter = "See what there is",
     .synopsis = "cairn ls [flags] [project/run]",
-    .purpose = "List runs, or the checkpoints of one run, what was saved last first.",
+    .purpose = "List runs, or the checkpoints of one run, the latest saved first.",
     .examples = "  cairn ls\n"
                 "  cairn ls llm/7b --label tier=keep --step-ge 1000\n"
                 "  cairn ls llm/7b --store ./cairn/store   (no server needed)\n",
-    CAIRN_CLI_FLAGS(ls_flags),
-    CAIRN_CLI_ARGUMENTS(0, 1),
-    .run = run_ls,
+    CLI_TAKES(ls_flags, 0, 1),
 };
 
 /* du: sizes of runs or of one run's states; idle runs with the commands that remove them. */
@@ -324,45 +296,20 @@ const struct cairn_cli_verb cairn_cli_verb_ls = {
 #define ITEMS_MAX 1000000
 #define DAY_S 86400
 
-static const struct cairn_cli_flag du_flags[] = {
-    {"idle", 0, CAIRN_CLI_TIME, CAIRN_CLI_AT(idle_ms), CAIRN_CLI_AT(idle_given), "TIME",
+static const struct cli_flag du_flags[] = {
+    {"idle", 0, CLI_TIME, CLI_AT(idle_ms), CLI_AT(idle_given), "TIME",
      "Runs without a commit and an attempt for that long, as 30d, and what removes them."},
 };
 
-static void print_usage_line(const char *name, uint64_t count, uint64_t bytes) {
-    char size[24], text[300];
-    cairn_cli_size(bytes, size);
-    snprintf(text, sizeof text, "%s", name);
-    cairn_cli_clean(text);
-    printf("%10s  %7" PRIu64 "  %s\n", size, count, text);
-}
+static const struct cli_table usage_table = {
+    .name = "[{project}/{run}]{state}",
+    .line = "{bytes:size>10}  {count>7}  [{project}/{run}]{state}",
+};
 
-/* "llm/7b" of a run, "trash" of a state. */
-static void row_name(const json_t *row, char *ret, size_t capacity) {
-    const char *run = json_string_value(json_object_get(row, "run"));
-    if (run)
-        snprintf(ret, capacity, "%s/%s", json_string_value(json_object_get(row, "project")), run);
-    else
-        snprintf(ret, capacity, "%s", json_string_value(json_object_get(row, "state")));
-}
-
-static enum cairn_code print_usage(const struct cairn_cli *cli, const char *title,
-                                   const json_t *rows, struct cairn_error *err) {
-    json_t *row = NULL;
-    if (cli->output == CAIRN_CLI_JSON) return cairn_cli_print_json(rows, true, err);
-    if (cli->output == CAIRN_CLI_TABLE) printf("%10s  %7s  %s\n", "SIZE", "COUNT", title);
-    for (size_t i = 0; (row = json_array_get(rows, i)); i++) {
-        char name[2 * CAIRN_NAME_BYTES_MAX + 2];
-        row_name(row, name, sizeof name);
-        if (cli->output == CAIRN_CLI_JSONL)
-            CAIRN_TRY(cairn_cli_print_json(row, false, err));
-        else if (cli->output == CAIRN_CLI_NAME)
-            puts(name);
-        else
-            print_usage_line(name, (uint64_t)json_integer_value(json_object_get(row, "count")),
-                             (uint64_t)json_integer_value(json_object_get(row, "bytes")));
-    }
-    return cairn_cli_flush(err);
+static enum cairn_code print_usage(const struct cli *cli, const char *title, const json_t *rows,
+                                   struct cairn_error *err) {
+    if (cli->output == CLI_TABLE) printf("%10s  %7s  %s\n", "SIZE", "COUNT", title);
+    return cli_print(cli, rows, &usage_table, err);
 }
 
 /* ---- runs, largest first ---- */
@@ -374,10 +321,9 @@ static int by_bytes(const void *a, const void *b) {
 }
 
 /* *ret_sorted: malloc'd, items borrowed from runs. */
-static enum cairn_code runs_by_bytes(const struct cairn_cli *cli, json_t *runs,
-                                     json_t ***ret_sorted, size_t *ret_count,
-                                     struct cairn_error *err) {
-    CAIRN_TRY(cairn_cli_list(cli, NULL, "/runs", ITEMS_MAX, runs, NULL, err));
+static enum cairn_code runs_by_bytes(const struct cli *cli, json_t *runs, json_t ***ret_sorted,
+                                     size_t *ret_count, struct cairn_error *err) {
+    CAIRN_TRY(cli_list(cli, NULL, "/runs", ITEMS_MAX, runs, NULL, err));
     size_t count = json_array_size(runs);
     json_t **sorted = calloc(count + 1, sizeof(*sorted));
     if (!sorted) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
@@ -388,41 +334,32 @@ static enum cairn_code runs_by_bytes(const struct cairn_cli *cli, json_t *runs,
     return CAIRN_OK;
 }
 
-/* Bytes outside all runs; silent if the token may not ask for the whole store. */
-static void tell_not_freed(const struct cairn_cli *cli) {
-    const struct cairn_cli_call call = {.tail = "/gc"};
-    CAIRN_AUTO_JSON json_t *json = NULL;
-    struct cairn_msg_gc gc = {0};
-    struct cairn_error unused = {0};
-    char size[24];
-    if (cli->output != CAIRN_CLI_TABLE || cairn_cli_call(cli, NULL, call, &json, &unused) ||
-        cairn_cli_reply_read(CAIRN_MESSAGE_gc, json, &gc, &unused) || !gc.not_freed)
-        return;
-    cairn_cli_size(gc.not_freed_bytes, size);
-    cairn_cli_note("kept by the store: %s of %s; cairn gc --not-freed says why", size,
-                   cairn_cli_counted(gc.not_freed, "deleted version", "deleted versions").text);
-}
-
-static enum cairn_code du_runs(const struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code du_runs(const struct cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *runs = json_array(), *rows = json_array();
     CAIRN_AUTO_HEAP json_t **sorted = NULL;
     size_t count = 0;
     CAIRN_TRY(runs_by_bytes(cli, runs, &sorted, &count, err));
     for (size_t i = 0; i < count; i++) {
-        struct cairn_msg_run_row run = {0};
-        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_run_row, sorted[i], &run, err));
+        CLI_READ(run_row, run, sorted[i], err);
         json_t *row = json_pack("{s:s, s:s, s:I, s:I}", "project", run.project, "run", run.run,
                                 "count", (json_int_t)run.committed, "bytes", (json_int_t)run.bytes);
-        CAIRN_TRY(cairn_cli_list_add(rows, row, err));
+        CAIRN_TRY(cli_list_add(rows, row, err));
     }
     CAIRN_TRY(print_usage(cli, "RUN", rows, err));
-    tell_not_freed(cli);
+    /* Bytes outside all runs; silent if the token may not ask for the whole store. */
+    const struct cli_call call = {.tail = "/gc"};
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    struct cairn_msg_gc gc = {0};
+    struct cairn_error unused = {0};
+    if (cli->output == CLI_TABLE &&
+        !cli_ask(cli, NULL, call, CAIRN_MESSAGE_gc, &json, &gc, &unused))
+        cli_note_of(CLI_KEPT_BYTES, json);
     return CAIRN_OK;
 }
 
 /* ---- idle runs ---- */
 
-static enum cairn_code add_idle(const struct cairn_cli *cli, const struct cairn_msg_run_row *run,
+static enum cairn_code add_idle(const struct cli *cli, const struct cairn_msg_run_row *run,
                                 json_t *rows, uint64_t *bytes, struct cairn_error *err) {
     char command[2 * CAIRN_NAME_BYTES_MAX + 20];
     /* None while a save is open, nor without idle_s (older servers). */
@@ -433,40 +370,38 @@ static enum cairn_code add_idle(const struct cairn_cli *cli, const struct cairn_
                             run->run, "count", (json_int_t)run->committed, "bytes",
                             (json_int_t)run->bytes, "last_commit_at", run->last_commit_at, "idle_s",
                             (json_int_t)run->idle_s, "remove", command);
-    return cairn_cli_list_add(rows, row, err);
+    return cli_list_add(rows, row, err);
 }
 
 static void print_idle(const json_t *row) {
-    char size[24], idle[24], command[300];
+    char idle[24], command[300];
     uint64_t seconds = (uint64_t)json_integer_value(json_object_get(row, "idle_s"));
-    cairn_cli_size((uint64_t)json_integer_value(json_object_get(row, "bytes")), size);
     cairn_duration_text(seconds * 1000, idle);
     if (seconds >= 2 * DAY_S) snprintf(idle, sizeof idle, "%" PRIu64 "d", seconds / DAY_S);
     snprintf(command, sizeof command, "%s", json_string_value(json_object_get(row, "remove")));
-    cairn_cli_clean(command);
-    printf("%10s  %7" PRIu64 "  %8s  %s\n", size,
+    cli_clean(command);
+    printf("%10s  %7" PRIu64 "  %8s  %s\n",
+           cli_size((uint64_t)json_integer_value(json_object_get(row, "bytes"))).text,
            (uint64_t)json_integer_value(json_object_get(row, "count")), idle, command);
 }
 
-static enum cairn_code du_idle(const struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code du_idle(const struct cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *runs = json_array(), *rows = json_array();
     CAIRN_AUTO_HEAP json_t **sorted = NULL;
     uint64_t bytes = 0;
-    char size[24];
     size_t count = 0;
     json_t *row = NULL;
     CAIRN_TRY(runs_by_bytes(cli, runs, &sorted, &count, err));
     for (size_t i = 0; i < count; i++) {
         struct cairn_msg_run_row run = {.idle_s = CAIRN_MESSAGE_NONE};
-        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_run_row, sorted[i], &run, err));
+        CAIRN_TRY(cli_reply_read(CAIRN_MESSAGE_run_row, sorted[i], &run, err));
         CAIRN_TRY(add_idle(cli, &run, rows, &bytes, err));
     }
-    if (cli->output != CAIRN_CLI_TABLE) return print_usage(cli, "RUN", rows, err);
+    if (cli->output != CLI_TABLE) return print_usage(cli, "RUN", rows, err);
     printf("%10s  %7s  %8s  %s\n", "SIZE", "COUNT", "IDLE", "REMOVED BY");
     for (size_t index = 0; (row = json_array_get(rows, index)); index++) print_idle(row);
-    cairn_cli_size(bytes, size);
-    cairn_cli_note("%zu of %zu runs, %s", json_array_size(rows), count, size);
-    return cairn_cli_flush(err);
+    cli_note("%zu of %zu runs, %s", json_array_size(rows), count, cli_size(bytes).text);
+    return cli_flush(err);
 }
 
 /* ---- one run by checkpoint state ---- */
@@ -487,20 +422,18 @@ static enum cairn_code add_kind(const char *kind, uint64_t count, uint64_t bytes
     if (!count) return CAIRN_OK;
     json_t *row = json_pack("{s:s, s:I, s:I}", "state", kind, "count", (json_int_t)count, "bytes",
                             (json_int_t)bytes);
-    return cairn_cli_list_add(rows, row, err);
+    return cli_list_add(rows, row, err);
 }
 
 /* Deleted versions' bytes; omitted if the token may not list them for all runs. */
-static enum cairn_code add_not_freed(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
-                                     json_t *rows, struct cairn_error *err) {
+static enum cairn_code add_not_freed(const struct cli *cli, const struct cli_ref *run, json_t *rows,
+                                     struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *all = json_array();
     struct cairn_error unused = {0};
     uint64_t count = 0, bytes = 0;
-    json_t *json = NULL;
-    if (cairn_cli_list(cli, NULL, "/not-freed", ITEMS_MAX, all, NULL, &unused)) return CAIRN_OK;
-    for (size_t i = 0; (json = json_array_get(all, i)); i++) {
-        struct cairn_msg_not_freed_row kept = {0};
-        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_not_freed_row, json, &kept, err));
+    if (cli_list(cli, NULL, "/not-freed", ITEMS_MAX, all, NULL, &unused)) return CAIRN_OK;
+    CAIRN_JSON_EACH(json, all) {
+        CLI_READ(not_freed_row, kept, json, err);
         if (strcmp(kept.project, run->name.project) != 0 || strcmp(kept.run, run->name.run) != 0 ||
             strcmp(kept.state, "gone") != 0)
             continue;
@@ -510,16 +443,14 @@ static enum cairn_code add_not_freed(const struct cairn_cli *cli, const struct c
     return add_kind("not freed", count, bytes, rows, err);
 }
 
-static enum cairn_code du_run(const struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code du_run(const struct cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *versions = json_array(), *rows = json_array();
-    struct cairn_cli_ref run;
+    struct cli_ref run;
     uint64_t counts[CAIRN_COUNT(kinds)] = {0}, bytes[CAIRN_COUNT(kinds)] = {0};
-    json_t *json = NULL;
-    CAIRN_TRY(cairn_cli_ref_run("du", cli->arguments[0], &run, err));
-    CAIRN_TRY(cairn_cli_list(cli, &run, "/checkpoints", ITEMS_MAX, versions, NULL, err));
-    for (size_t index = 0; (json = json_array_get(versions, index)); index++) {
-        struct cairn_msg_version_row version = {0};
-        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, json, &version, err));
+    CAIRN_TRY(cli_ref_run("du", cli->arguments[0], &run, err));
+    CAIRN_TRY(cli_list(cli, &run, "/checkpoints", ITEMS_MAX, versions, NULL, err));
+    CAIRN_JSON_EACH(json, versions) {
+        CLI_READ(version_row, version, json, err);
         counts[kind_of(&version)]++;
         bytes[kind_of(&version)] += version.bytes;
     }
@@ -529,7 +460,7 @@ static enum cairn_code du_run(const struct cairn_cli *cli, struct cairn_error *e
     return print_usage(cli, "STATE", rows, err);
 }
 
-static enum cairn_code run_du(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_du(struct cli *cli, struct cairn_error *err) {
     if (cli->idle_given && cli->argument_count)
         return cairn_fail(err, CAIRN_INVALID,
                           "--idle lists runs: name none; cairn show %s says when it was saved to",
@@ -538,94 +469,73 @@ static enum cairn_code run_du(struct cairn_cli *cli, struct cairn_error *err) {
     return cli->argument_count ? du_run(cli, err) : du_runs(cli, err);
 }
 
-const struct cairn_cli_verb cairn_cli_verb_du = {
-    .name = "du",
+const struct cli_verb cli_verb_du = {
+    CLI_VERB(du),
     .synopsis = "cairn du [flags] [project/run]",
-    .purpose = "Where the bytes are.",
+    .purpose = "Show how many bytes projects and runs store.",
     .examples = "  cairn du\n  cairn du llm/7b\n  cairn du --idle 30d\n",
-    CAIRN_CLI_FLAGS(du_flags),
-    CAIRN_CLI_ARGUMENTS(0, 1),
-    .run = run_du,
+    CLI_TAKES(du_flags, 0, 1),
 };
 
 /* lineage: shows a checkpoint's ancestors, or records where a run began. */
 
-static const struct cairn_cli_flag lineage_flags[] = {
-    {"from", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(from), 0, "RUN@STEP",
+static const struct cli_flag lineage_flags[] = {
+    {"from", 0, CLI_TEXT, CLI_AT(from), 0, "RUN@STEP",
      "Say that this run began from that checkpoint; none takes it back."},
 };
 
-static void print_item(const struct cairn_msg_lineage_row *row) {
-    printf("%s%s/%s@%llu  %s  attempt %llu%s%s  %s\n",
-           !row->by                     ? ""
-           : !strcmp(row->by, "resume") ? "resumed from  "
-                                        : "began from    ",
-           row->project, row->run, (unsigned long long)row->step, row->version,
-           (unsigned long long)row->attempt, row->job ? " of job " : "", row->job ? row->job : "",
-           row->committed_at ? row->committed_at
-           : row->state      ? row->state
-                             : "(forgotten)");
-}
-
-static enum cairn_code show_lineage(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
-                                    struct cairn_error *err) {
+static enum cairn_code run_lineage(struct cli *cli, struct cairn_error *err) {
+    struct cli_ref ref;
+    if (cli->from) {
+        CAIRN_TRY(cli_ref_run("lineage --from", cli->arguments[0], &ref, err));
+        CAIRN_AUTO_JSON json_t *body = NULL, *reply = NULL;
+        struct cli_ref from;
+        char text[400] = "";
+        bool none = !strcmp(cli->from, "none");
+        if (!none) {
+            CAIRN_TRY(cli_ref_parse(cli->from, &from, err));
+            snprintf(text, sizeof text, "%s/%s@%s", from.name.project, from.name.run,
+                     from.version[0] ? from.version : "latest");
+        }
+        body = json_pack("{s:s?}", "from", none ? NULL : text);
+        if (!body) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a change");
+        struct cli_call call = {.method = "PATCH", .body = body, .if_match = "*"};
+        CAIRN_TRY(cli_call(cli, &ref, call, &reply, err));
+        if (cli->output == CLI_JSON) return cli_print_json(reply, true, err);
+        printf("%s/%s %s%s\n", ref.name.project, ref.name.run,
+               none ? "says no more what it began from" : "began from ", text);
+        return cli_flush(err);
+    }
+    CAIRN_TRY(cli_ref_latest(cli, &ref, err));
     CAIRN_AUTO_JSON json_t *reply = NULL;
     struct cairn_msg_lineage chain = {0};
-    json_t *item = NULL;
-    CAIRN_TRY(cairn_cli_get(cli, ref, "/lineage", CAIRN_MESSAGE_lineage, &reply, &chain, err));
-    if (cli->output == CAIRN_CLI_JSON) return cairn_cli_print_json(chain.items, true, err);
-    for (size_t i = 0; (item = json_array_get(chain.items, i)); i++) {
-        struct cairn_msg_lineage_row row = {0};
-        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_lineage_row, item, &row, err));
-        if (cli->output == CAIRN_CLI_JSONL)
-            CAIRN_TRY(cairn_cli_print_json(item, false, err));
-        else if (cli->output == CAIRN_CLI_NAME)
+    char line[1000];
+    CAIRN_TRY(cli_get(cli, &ref, "/lineage", CAIRN_MESSAGE_lineage, &reply, &chain, err));
+    if (cli->output == CLI_JSON) return cli_print_json(chain.items, true, err);
+    CAIRN_JSON_EACH(item, chain.items) {
+        CLI_READ(lineage_row, row, item, err);
+        const char *by = !row.by                     ? ""
+                         : !strcmp(row.by, "resume") ? "resumed from  "
+                                                     : "began from    ";
+        cli_format("{project}/{run}@{step}  {version}  attempt {attempt}[ of job {job}]  "
+                   "{committed_at|state|=(forgotten)}",
+                   item, line, sizeof line);
+        if (cli->output == CLI_JSONL)
+            CAIRN_TRY(cli_print_json(item, false, err));
+        else if (cli->output == CLI_NAME)
             puts(row.version);
         else
-            print_item(&row);
+            printf("%s%s\n", by, line);
     }
-    if (chain.more && cli->output == CAIRN_CLI_TABLE) puts("... and further back");
-    return cairn_cli_flush(err);
+    if (chain.more && cli->output == CLI_TABLE) puts("... and further back");
+    return cli_flush(err);
 }
 
-static enum cairn_code set_lineage(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
-                                   struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *body = NULL, *reply = NULL;
-    struct cairn_cli_ref from;
-    char text[400] = "";
-    bool none = !strcmp(cli->from, "none");
-    if (!none) {
-        CAIRN_TRY(cairn_cli_ref_parse(cli->from, &from, err));
-        snprintf(text, sizeof text, "%s/%s@%s", from.name.project, from.name.run,
-                 from.version[0] ? from.version : "latest");
-    }
-    body = json_pack("{s:s?}", "from", none ? NULL : text);
-    if (!body) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a change");
-    struct cairn_cli_call call = {.method = "PATCH", .body = body, .if_match = "*"};
-    CAIRN_TRY(cairn_cli_call(cli, run, call, &reply, err));
-    if (cli->output == CAIRN_CLI_JSON) return cairn_cli_print_json(reply, true, err);
-    printf("%s/%s %s%s\n", run->name.project, run->name.run,
-           none ? "says no more what it began from" : "began from ", text);
-    return cairn_cli_flush(err);
-}
-
-static enum cairn_code run_lineage(struct cairn_cli *cli, struct cairn_error *err) {
-    struct cairn_cli_ref ref;
-    if (cli->from) {
-        CAIRN_TRY(cairn_cli_ref_run("lineage --from", cli->arguments[0], &ref, err));
-        return set_lineage(cli, &ref, err);
-    }
-    CAIRN_TRY(cairn_cli_ref_latest(cli, &ref, err));
-    return show_lineage(cli, &ref, err);
-}
-
-const struct cairn_cli_verb cairn_cli_verb_lineage = {
-    .name = "lineage",
+const struct cli_verb cli_verb_lineage = {
+    CLI_VERB(lineage),
     .synopsis = "cairn lineage [flags] project/run[@step]",
-    .purpose = "What a checkpoint was trained from, attempt by attempt and across runs.",
+    .purpose = "Show the checkpoints from which a checkpoint was trained, also across runs.",
     .examples = "  cairn lineage llm/7b@1200\n  cairn lineage llm/7b@prod --json\n"
                 "  cairn lineage llm/7b-chat --from llm/7b@1200\n",
-    CAIRN_CLI_FLAGS(lineage_flags),
-    CAIRN_CLI_ARGUMENTS(1, 1),
-    .run = run_lineage,
+    CLI_TAKES(lineage_flags, 1, 1),
 };

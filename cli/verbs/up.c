@@ -23,12 +23,12 @@
 #define LOOK_EVERY_MS 200
 #define SOCKET_PATH_MAX 107
 
-static const struct cairn_cli_flag up_flags[] = {
-    {"listen", 'l', CAIRN_CLI_TEXT, CAIRN_CLI_AT(listen), 0, "ADDRESS",
+static const struct cli_flag up_flags[] = {
+    {"listen", 'l', CLI_TEXT, CLI_AT(listen), 0, "ADDRESS",
      "Where the server listens; default 127.0.0.1:7420; port 0 picks one."},
-    {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
+    {"store", 0, CLI_TEXT, CLI_AT(store), 0, "URL",
      "Keep the bytes there instead of in DIR/store: another folder or s3://bucket/prefix."},
-    {"memory", 'm', CAIRN_CLI_SIZE, CAIRN_CLI_AT(bytes), 0, "SIZE",
+    {"memory", 'm', CLI_SIZE, CLI_AT(bytes), 0, "SIZE",
      "The uploader's memory budget; default a quarter of this machine's."},
 };
 
@@ -37,7 +37,7 @@ struct up {
     char store[PATH_MAX], data_dir[PATH_MAX], state_dir[PATH_MAX];
     char port_file[PATH_MAX], ready_file[PATH_MAX], socket[PATH_MAX];
     char url[64], memory[32];
-    struct cairn_cli_daemon server, uploader;
+    struct cli_daemon server, uploader;
 };
 
 /* If the folder's path is too long for a socket: a short path below a folder only this user can
@@ -63,7 +63,7 @@ static enum cairn_code place_socket_elsewhere(struct up *up, struct cairn_error 
     return CAIRN_OK;
 }
 
-static enum cairn_code place(const struct cairn_cli *cli, struct up *up, struct cairn_error *err) {
+static enum cairn_code place(const struct cli *cli, struct up *up, struct cairn_error *err) {
     CAIRN_TRY(cairn_dir_make(cli->arguments[0], 0755, err));
     char *real = realpath(cli->arguments[0], NULL);
     if (!real) return cairn_fail_errno(err, "%s", cli->arguments[0]);
@@ -88,8 +88,7 @@ static enum cairn_code place(const struct cairn_cli *cli, struct up *up, struct 
     return cairn_dir_make(up->state_dir, 0700, err);
 }
 
-static enum cairn_code start_server(const struct cairn_cli *cli, struct up *up,
-                                    struct cairn_error *err) {
+static enum cairn_code start_server(const struct cli *cli, struct up *up, struct cairn_error *err) {
     const char *const settings[][2] = {
         {"--listen", cli->listen ? cli->listen : "127.0.0.1:7420"},
         {"--store", up->store},
@@ -97,8 +96,8 @@ static enum cairn_code start_server(const struct cairn_cli *cli, struct up *up,
         {"--port-file", up->port_file},
         {NULL, NULL},
     };
-    CAIRN_TRY(cairn_cli_daemon_start(&up->server, cli->program_folder, "cairn-server", settings,
-                                     up->port_file, READY_MS, err));
+    CAIRN_TRY(cli_daemon_start(&up->server, cli->program_folder, "cairn-server", settings,
+                               up->port_file, READY_MS, err));
     CAIRN_AUTO(buf) text = {.limit = 64};
     uint64_t port = 0;
     CAIRN_TRY(cairn_file_load(up->port_file, &text, err));
@@ -108,7 +107,7 @@ static enum cairn_code start_server(const struct cairn_cli *cli, struct up *up,
     return CAIRN_OK;
 }
 
-static enum cairn_code start_uploader(const struct cairn_cli *cli, struct up *up,
+static enum cairn_code start_uploader(const struct cli *cli, struct up *up,
                                       struct cairn_error *err) {
     snprintf(up->memory, sizeof up->memory, "%llu", (unsigned long long)cli->bytes);
     const char *const settings[][2] = {
@@ -120,17 +119,17 @@ static enum cairn_code start_uploader(const struct cairn_cli *cli, struct up *up
         {cli->bytes ? "--memory-budget" : NULL, up->memory},
         {NULL, NULL},
     };
-    return cairn_cli_daemon_start(&up->uploader, cli->program_folder, "cairn-uploader", settings,
-                                  up->ready_file, READY_MS, err);
+    return cli_daemon_start(&up->uploader, cli->program_folder, "cairn-uploader", settings,
+                            up->ready_file, READY_MS, err);
 }
 
-static enum cairn_code tell_up(const struct cairn_cli *cli, const struct up *up,
+static enum cairn_code tell_up(const struct cli *cli, const struct up *up,
                                struct cairn_error *err) {
-    if (cli->output != CAIRN_CLI_TABLE) {
+    if (cli->output != CLI_TABLE) {
         CAIRN_AUTO_JSON json_t *answer =
             json_pack("{s:s, s:s, s:s}", "url", up->url, "socket", up->socket, "store", up->store);
         if (!answer) return cairn_fail(err, CAIRN_INVALID, "the folder's name is not UTF-8");
-        return cairn_cli_print_json(answer, false, err);
+        return cli_print_json(answer, false, err);
     }
     printf("Cairn is up on %s\n\n"
            "  export CAIRN_URL=%s\n"
@@ -140,7 +139,7 @@ static enum cairn_code tell_up(const struct cairn_cli *cli, const struct up *up,
            "  curl -s %s/v1/runs                 the same over HTTP\n\n"
            "Ctrl-C stops both.\n",
            up->folder, up->url, up->socket, up->url);
-    return cairn_cli_flush(err);
+    return cli_flush(err);
 }
 
 /* Returns on a signal (CAIRN_OK) or when a daemon ends. */
@@ -149,19 +148,19 @@ static enum cairn_code watch_daemons(struct up *up, int signals, struct cairn_er
     for (;;) {
         int status = 0;
         if (poll(&wait, 1, LOOK_EVERY_MS) > 0) return CAIRN_OK;
-        const char *ended = cairn_cli_daemon_ended(&up->server, &status)     ? "server"
-                            : cairn_cli_daemon_ended(&up->uploader, &status) ? "uploader"
-                                                                             : NULL;
+        const char *ended = cli_daemon_ended(&up->server, &status)     ? "server"
+                            : cli_daemon_ended(&up->uploader, &status) ? "uploader"
+                                                                       : NULL;
         if (ended)
             return cairn_fail(err, CAIRN_UNAVAILABLE, "the %s ended by itself (status %d)", ended,
                               WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
     }
 }
 
-static enum cairn_code run_up(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_up(struct cli *cli, struct cairn_error *err) {
     static struct up up; /* static: several long paths */
     sigset_t stop;
-    cairn_cli_interrupt_block(&stop);
+    cli_interrupt_block(&stop);
     CAIRN_AUTO_FD signals = signalfd(-1, &stop, SFD_CLOEXEC);
     if (signals < 0) return cairn_fail_errno(err, "signals");
     CAIRN_TRY(place(cli, &up, err));
@@ -171,22 +170,20 @@ static enum cairn_code run_up(struct cairn_cli *cli, struct cairn_error *err) {
     if (code == CAIRN_OK) code = watch_daemons(&up, signals, err);
     /* The uploader stops first: the server can then still commit what is staged. */
     if (up.uploader.pid || up.server.pid) fprintf(stderr, "stopping\n");
-    cairn_cli_daemon_stop(&up.uploader);
-    cairn_cli_daemon_stop(&up.server);
+    cli_daemon_stop(&up.uploader);
+    cli_daemon_stop(&up.server);
     return code;
 }
 
-const struct cairn_cli_verb cairn_cli_verb_up = {
-    .name = "up",
+const struct cli_verb cli_verb_up = {
+    CLI_VERB(up),
     .chapter = "Save and restore",
     .synopsis = "cairn up [flags] DIR",
     .purpose = "Run server and uploader on a folder, in the foreground.",
     .examples = "  cairn up ./cairn\n"
                 "  cairn up ./cairn --listen 127.0.0.1:0 --json\n"
                 "  cairn up ./cairn --store s3://bucket/cairn\n",
-    CAIRN_CLI_FLAGS(up_flags),
-    CAIRN_CLI_ARGUMENTS(1, 1),
-    .run = run_up,
+    CLI_TAKES(up_flags, 1, 1),
 };
 
 /* ---- bench: saves and restores synthetic checkpoints ---- */
@@ -196,21 +193,22 @@ const struct cairn_cli_verb cairn_cli_verb_up = {
 #define TENSOR_ELEMENTS (CAIRN_MIB) /* F32: 4 MiB a tensor */
 #define WAIT_MS 600000
 
-static const struct cairn_cli_flag bench_flags[] = {
-    {"ranks", 'n', CAIRN_CLI_COUNT, CAIRN_CLI_AT(ranks), 0, "N", "Ranks at once; default 4."},
-    {"bytes", 'b', CAIRN_CLI_SIZE, CAIRN_CLI_AT(bytes), 0, "SIZE", "Per rank; default 256MiB."},
-    {"steps", 0, CAIRN_CLI_COUNT, CAIRN_CLI_AT(steps), 0, "N", "Saves to make; default 5."},
+static const struct cli_flag bench_flags[] = {
+    {"ranks", 'n', CLI_COUNT, CLI_AT(ranks), 0, "N", "Ranks at once; default 4."},
+    {"bytes", 'b', CLI_SIZE, CLI_AT(bytes), 0, "SIZE", "Per rank; default 256MiB."},
+    {"steps", 0, CLI_COUNT, CLI_AT(steps), 0, "N", "Saves to make; default 5."},
 };
 
+enum mark { STALL, DURABLE, COMMITTED, MARKS };
 struct rank {
-    const struct cairn_cli *cli;
+    const struct cli *cli;
     const char *run;
     uint32_t index, count;
     uint64_t bytes, first_step, steps;
     bool restore;
     pthread_barrier_t *together;
     /* results */
-    uint64_t *stall_us, *durable_us, *committed_us;
+    uint64_t *marks_us[MARKS]; /* by enum mark, then by save */
     enum cairn_code code;
     struct cairn_error error;
 };
@@ -250,11 +248,11 @@ static enum cairn_code save_once(struct rank *rank, struct cairn_session *sessio
     CAIRN_TRY(cairn_save_begin(session, rank->first_step + number, &options, &save, err));
     enum cairn_code code = describe_blocks(save, rank, memory, err);
     if (code == CAIRN_OK) code = cairn_save_stage(save, err);
-    rank->stall_us[number] = cairn_mono_us() - start;
+    rank->marks_us[STALL][number] = cairn_mono_us() - start;
     if (code == CAIRN_OK) code = cairn_save_wait(save, CAIRN_DURABLE, WAIT_MS, err);
-    rank->durable_us[number] = cairn_mono_us() - start;
+    rank->marks_us[DURABLE][number] = cairn_mono_us() - start;
     if (code == CAIRN_OK) code = cairn_save_wait(save, CAIRN_COMMITTED, WAIT_MS, err);
-    rank->committed_us[number] = cairn_mono_us() - start;
+    rank->marks_us[COMMITTED][number] = cairn_mono_us() - start;
     cairn_save_status(save, &status);
     cairn_save_free(save);
     return code;
@@ -285,7 +283,7 @@ static enum cairn_code read_once(struct rank *rank, struct cairn_session *sessio
                                 .into_bytes = 4 * cairn_min_u64(TENSOR_ELEMENTS, elements - at)};
     }
     if (code == CAIRN_OK) code = cairn_restore_read(restore, reads, count, WAIT_MS, err);
-    rank->committed_us[number] = cairn_mono_us() - start;
+    rank->marks_us[COMMITTED][number] = cairn_mono_us() - start;
     for (uint64_t i = 0; code == CAIRN_OK && i < elements; i++)
         if (memory[i] != word_at(rank->index, i))
             code = cairn_fail(err, CAIRN_CORRUPT, "rank %u element %llu differs", rank->index,
@@ -310,7 +308,7 @@ static enum cairn_code play_rank(struct rank *rank, uint32_t *memory, struct cai
                                          .local_world_size = rank->count,
                                          .bytes = rank->restore ? 0 : rank->bytes + 4 * CAIRN_MIB,
                                          .read_only = rank->restore,
-                                         .socket = cairn_cli_uploader_socket(rank->cli)};
+                                         .socket = cli_uploader_socket(rank->cli)};
     enum cairn_code code = cairn_open(&options, &session, &resume, err);
     rank->code = code;
     /* A failed rank still passes every barrier, so that the others do not hang. */
@@ -344,21 +342,17 @@ static void *rank_main(void *argument) {
     return NULL;
 }
 
-static uint64_t slowest(const struct rank *ranks, uint64_t count, uint64_t number, size_t which) {
-    uint64_t worst = 0;
-    for (uint64_t r = 0; r < count; r++) {
-        const uint64_t *values = which == 0   ? ranks[r].stall_us
-                                 : which == 1 ? ranks[r].durable_us
-                                              : ranks[r].committed_us;
-        worst = cairn_max_u64(worst, values[number]);
-    }
-    return worst;
+static double slowest_s(const struct rank *ranks, uint64_t count, uint64_t number, enum mark mark) {
+    uint64_t worst_us = 0;
+    for (uint64_t r = 0; r < count; r++)
+        worst_us = cairn_max_u64(worst_us, ranks[r].marks_us[mark][number]);
+    return (double)worst_us / 1e6;
 }
 
 static void report_rounds(const struct rank *ranks, uint64_t count, bool restore) {
     for (uint64_t number = 0; number < ranks[0].steps; number++) {
         double bytes = (double)ranks[0].bytes * (double)count;
-        double end_s = (double)slowest(ranks, count, number, 2) / 1e6;
+        double end_s = slowest_s(ranks, count, number, COMMITTED);
         if (restore)
             printf("{\"bench\":\"restore\",\"round\":%llu,\"ranks\":%llu,\"bytes\":%.0f,"
                    "\"seconds\":%.4f,\"gb_per_s\":%.3f,\"checked\":true}\n",
@@ -368,8 +362,8 @@ static void report_rounds(const struct rank *ranks, uint64_t count, bool restore
             printf("{\"bench\":\"save\",\"step\":%llu,\"ranks\":%llu,\"bytes\":%.0f,"
                    "\"stall_s\":%.4f,\"durable_s\":%.4f,\"committed_s\":%.4f,\"gb_per_s\":%.3f}\n",
                    (unsigned long long)(ranks[0].first_step + number), (unsigned long long)count,
-                   bytes, (double)slowest(ranks, count, number, 0) / 1e6,
-                   (double)slowest(ranks, count, number, 1) / 1e6, end_s, bytes / 1e9 / end_s);
+                   bytes, slowest_s(ranks, count, number, STALL),
+                   slowest_s(ranks, count, number, DURABLE), end_s, bytes / 1e9 / end_s);
     }
 }
 
@@ -388,10 +382,10 @@ static enum cairn_code run_ranks(struct rank *ranks, uint64_t count, struct cair
     return CAIRN_OK;
 }
 
-static enum cairn_code run_bench(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_bench(struct cli *cli, struct cairn_error *err) {
     static struct rank ranks[RANKS_MAX];
     pthread_barrier_t together;
-    struct cairn_cli_ref ref;
+    struct cli_ref ref;
     char name[2 * CAIRN_NAME_BYTES_MAX + 2];
     bool restore = !strcmp(cli->arguments[0], "restore");
     if (!restore && strcmp(cli->arguments[0], "save"))
@@ -401,7 +395,7 @@ static enum cairn_code run_bench(struct cairn_cli *cli, struct cairn_error *err)
     if (count > RANKS_MAX)
         return cairn_fail(err, CAIRN_INVALID, "--ranks is at most %d", RANKS_MAX);
     const char *run_text = cli->argument_count > 1 ? cli->arguments[1] : "bench/synthetic";
-    CAIRN_TRY(cairn_cli_ref_run("bench", run_text, &ref, err));
+    CAIRN_TRY(cli_ref_run("bench", run_text, &ref, err));
     uint64_t bytes = (cli->bytes ? cli->bytes : BYTES_DEFAULT) & ~UINT64_C(3);
     if (!bytes) return cairn_fail(err, CAIRN_INVALID, "--bytes is at least 4");
     snprintf(name, sizeof name, "%s/%s", ref.name.project, ref.name.run);
@@ -420,9 +414,7 @@ static enum cairn_code run_bench(struct cairn_cli *cli, struct cairn_error *err)
                                  .steps = steps,
                                  .restore = restore,
                                  .together = &together,
-                                 .stall_us = mine,
-                                 .durable_us = mine + steps,
-                                 .committed_us = mine + 2 * steps};
+                                 .marks_us = {mine, mine + steps, mine + 2 * steps}};
     }
     enum cairn_code code = run_ranks(ranks, count, err);
     pthread_barrier_destroy(&together);
@@ -430,14 +422,12 @@ static enum cairn_code run_bench(struct cairn_cli *cli, struct cairn_error *err)
     return code;
 }
 
-const struct cairn_cli_verb cairn_cli_verb_bench = {
-    .name = "bench",
+const struct cli_verb cli_verb_bench = {
+    CLI_VERB(bench),
     .synopsis = "cairn bench [flags] save|restore [project/run]",
     .purpose = "Save or restore synthetic checkpoints and print the figures as JSON lines.",
     .examples = "  cairn bench save\n"
                 "  cairn bench save --ranks 8 --bytes 1GiB --steps 10\n"
                 "  cairn bench restore --ranks 8 --bytes 1GiB\n",
-    CAIRN_CLI_FLAGS(bench_flags),
-    CAIRN_CLI_ARGUMENTS(1, 2),
-    .run = run_bench,
+    CLI_TAKES(bench_flags, 1, 2),
 };

@@ -23,23 +23,15 @@
 #define WATCHED_SAVES 8
 #define WATCHED_NODES 16
 
-/* Unknown numbers are CAIRN_MESSAGE_NONE. */
-struct watched_node {
-    char name[CAIRN_NAME_BYTES_MAX + 1];
-    uint64_t bytes_done, bytes_total, parts_done, parts_total, silent_ms;
-    bool waited_for, left;
-    char error[200]; /* last error of the node or its part of the save; "" */
-};
 struct watched_save {
     char run[2 * CAIRN_NAME_BYTES_MAX + 2]; /* project/run */
-    char version[CAIRN_VERSION_ID_BYTES];
-    uint64_t step, attempt, world_size, ranks_sealed, shards, shards_done;
+    json_t *json;                           /* the server's reply; owned; the rows point into it */
+    struct cairn_msg_why why;
+    struct cairn_msg_liveness_open open;
+    struct cairn_msg_why_node nodes[WATCHED_NODES];
+    size_t node_count, waited_count; /* waited_count: of all nodes, also beyond WATCHED_NODES */
     uint64_t bytes_done, bytes_total, parts_done, parts_total; /* sums over nodes */
     uint64_t first_ms, first_bytes, rate_bytes;                /* 0: unknown rate */
-    char commit[200];                                          /* what delays the commit; "" */
-    struct watched_node nodes[WATCHED_NODES];
-    size_t node_count, waited_count; /* waited_count: of all nodes, also beyond WATCHED_NODES */
-    json_t *why;                     /* the server's reply; owned */
 };
 struct watched {
     struct watched_save saves[WATCHED_SAVES];
@@ -56,7 +48,7 @@ struct scope {
 };
 
 struct watch_view {
-    const struct cairn_cli *cli;
+    const struct cli *cli;
     bool terminal;
     int drawn; /* lines on the terminal */
     struct {
@@ -73,7 +65,7 @@ struct watch_view {
 #define RUNS_MAX 10000
 
 static void release_watched(struct watched *watched) {
-    for (size_t i = 0; i < watched->save_count; i++) json_decref(watched->saves[i].why);
+    for (size_t i = 0; i < watched->save_count; i++) json_decref(watched->saves[i].json);
     watched->save_count = 0;
 }
 
@@ -96,47 +88,25 @@ static enum cairn_code read_node(const json_t *item, struct watched_save *save,
                                       .total_bytes = CAIRN_MESSAGE_NONE,
                                       .parts_done = CAIRN_MESSAGE_NONE,
                                       .parts_total = CAIRN_MESSAGE_NONE};
-    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_why_node, item, &said, err));
+    CAIRN_TRY(cli_reply_read(CAIRN_MESSAGE_why_node, item, &said, err));
     add_known(&save->bytes_done, said.done_bytes);
     add_known(&save->bytes_total, said.total_bytes);
     add_known(&save->parts_done, said.parts_done);
     add_known(&save->parts_total, said.parts_total);
     save->waited_count += said.waited_for;
-    if (save->node_count == WATCHED_NODES) return CAIRN_OK;
-    struct watched_node *node = &save->nodes[save->node_count++];
-    *node = (struct watched_node){.bytes_done = said.done_bytes,
-                                  .bytes_total = said.total_bytes,
-                                  .parts_done = said.parts_done,
-                                  .parts_total = said.parts_total,
-                                  .silent_ms = said.silent_ms,
-                                  .waited_for = said.waited_for,
-                                  .left = said.left};
-    const char *error = said.error ? said.error : said.trouble ? said.trouble : "";
-    (void)cairn_text_copy(node->name, sizeof node->name, said.node);
-    (void)cairn_text_copy(node->error, sizeof node->error, error);
+    if (save->node_count < WATCHED_NODES) save->nodes[save->node_count++] = said;
     return CAIRN_OK;
 }
 
-static enum cairn_code read_why(const json_t *json, struct watched_save *save, bool *ret_open,
+static enum cairn_code read_why(const json_t *json, struct watched_save *save,
                                 struct cairn_error *err) {
-    struct cairn_msg_why why = {0};
-    struct cairn_msg_liveness_open open = {.begun_at = ""};
-    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_why, json, &why, err));
-    *ret_open = why.open != NULL;
-    if (!why.open) return CAIRN_OK;
-    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_liveness_open, why.open, &open, err));
-    save->step = open.step;
-    save->attempt = open.attempt;
-    save->world_size = open.world_size;
-    save->ranks_sealed = open.ranks_sealed;
-    save->shards = open.shards;
-    save->shards_done = open.shards_registered;
-    (void)cairn_text_copy(save->version, sizeof save->version, why.version);
-    (void)cairn_text_copy(save->commit, sizeof save->commit, why.commit ? why.commit : "");
-    for (size_t i = 0; i < json_array_size(why.nodes); i++)
-        CAIRN_TRY(read_node(json_array_get(why.nodes, i), save, err));
+    CAIRN_TRY(cli_reply_read(CAIRN_MESSAGE_why, json, &save->why, err));
+    if (!save->why.open) return CAIRN_OK;
+    save->open.begun_at = "";
+    CAIRN_TRY(cli_reply_read(CAIRN_MESSAGE_liveness_open, save->why.open, &save->open, err));
+    CAIRN_JSON_EACH(item, save->why.nodes) CAIRN_TRY(read_node(item, save, err));
     /* Nodes missing from the report have sealed their bytes. */
-    save->bytes_total = cairn_max_u64(save->bytes_total, open.bytes);
+    save->bytes_total = cairn_max_u64(save->bytes_total, save->open.bytes);
     if (!save->waited_count) save->bytes_done = save->bytes_total;
     return CAIRN_OK;
 }
@@ -147,7 +117,7 @@ static void take_rate(const struct watched *before, struct watched_save *save) {
     save->first_bytes = save->bytes_done;
     for (size_t i = 0; i < before->save_count; i++) {
         const struct watched_save *old = &before->saves[i];
-        if (strcmp(old->version, save->version) != 0 || save->bytes_done < old->first_bytes)
+        if (strcmp(old->why.version, save->why.version) != 0 || save->bytes_done < old->first_bytes)
             continue;
         save->first_ms = old->first_ms;
         save->first_bytes = old->first_bytes;
@@ -157,48 +127,45 @@ static void take_rate(const struct watched *before, struct watched_save *save) {
 }
 
 struct watched_look {
-    const struct cairn_cli *cli;
+    const struct cli *cli;
     const struct scope *scope;
     struct watched found;
 };
 
-static enum cairn_code look_at_version(struct watched_look *look, const struct cairn_cli_ref *run,
+static enum cairn_code look_at_version(struct watched_look *look, const struct cli_ref *run,
                                        const char *version, struct cairn_error *err) {
-    struct cairn_cli_ref ref = *run;
+    struct cli_ref ref = *run;
     struct watched_save *save = &look->found.saves[look->found.save_count];
-    bool open = false;
     CAIRN_AUTO_JSON json_t *json = NULL;
     (void)cairn_text_copy(ref.version, sizeof ref.version, version);
-    enum cairn_code code =
-        cairn_cli_call(look->cli, &ref, (struct cairn_cli_call){.tail = "/why"}, &json, err);
+    enum cairn_code code = cli_call(look->cli, &ref, (struct cli_call){.tail = "/why"}, &json, err);
     if (code == CAIRN_NOT_FOUND || code == CAIRN_DELETED) return CAIRN_OK;
     CAIRN_TRY(code);
     *save = (struct watched_save){0};
     snprintf(save->run, sizeof save->run, "%s/%s", run->name.project, run->name.run);
-    CAIRN_TRY(read_why(json, save, &open, err));
-    if (!open) return CAIRN_OK;
-    save->why = CAIRN_TAKE(json);
+    CAIRN_TRY(read_why(json, save, err));
+    if (!save->why.open) return CAIRN_OK;
+    save->json = CAIRN_TAKE(json);
     look->found.save_count++;
     return CAIRN_OK;
 }
 
 static enum cairn_code look_at_run(struct watched_look *look, const char *project, const char *run,
                                    struct cairn_error *err) {
-    struct cairn_cli_ref ref = {0};
-    struct cairn_msg_liveness facts = {0};
+    struct cli_ref ref = {0};
     CAIRN_AUTO_JSON json_t *json = NULL;
     (void)cairn_text_copy(ref.name.project, sizeof ref.name.project, project);
     (void)cairn_text_copy(ref.name.run, sizeof ref.name.run, run);
     enum cairn_code code =
-        cairn_cli_call(look->cli, &ref, (struct cairn_cli_call){.tail = "/liveness"}, &json, err);
+        cli_call(look->cli, &ref, (struct cli_call){.tail = "/liveness"}, &json, err);
     if (code == CAIRN_NOT_FOUND) return CAIRN_OK; /* the run may be created later */
     CAIRN_TRY(code);
-    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_liveness, json, &facts, err));
+    CLI_READ(liveness, facts, json, err);
     for (size_t i = 0; i < json_array_size(facts.open); i++) {
         struct cairn_msg_liveness_open save = {.begun_at = ""};
         if (look->found.save_count == WATCHED_SAVES) return CAIRN_OK;
-        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_liveness_open, json_array_get(facts.open, i),
-                                       &save, err));
+        CAIRN_TRY(
+            cli_reply_read(CAIRN_MESSAGE_liveness_open, json_array_get(facts.open, i), &save, err));
         if (!scope_has(look->scope, project, run, save.version, save.step)) continue;
         CAIRN_TRY(look_at_version(look, &ref, save.version, err));
     }
@@ -211,10 +178,10 @@ static enum cairn_code look_at_runs(struct watched_look *look, struct cairn_erro
     char path[CAIRN_NAME_BYTES_MAX + 32] = "/runs";
     const char *project = look->scope->project;
     if (project[0]) snprintf(path, sizeof path, "/runs?project=%s", project);
-    CAIRN_TRY(cairn_cli_list(look->cli, NULL, path, RUNS_MAX, runs, NULL, err));
+    CAIRN_TRY(cli_list(look->cli, NULL, path, RUNS_MAX, runs, NULL, err));
     for (size_t i = 0; i < json_array_size(runs); i++) {
         struct cairn_msg_run_row run = {.idle_s = CAIRN_MESSAGE_NONE};
-        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_run_row, json_array_get(runs, i), &run, err));
+        CAIRN_TRY(cli_reply_read(CAIRN_MESSAGE_run_row, json_array_get(runs, i), &run, err));
         if (run.idle_s != CAIRN_MESSAGE_NONE) continue;
         if (look->found.save_count == WATCHED_SAVES) return CAIRN_OK;
         CAIRN_TRY(look_at_run(look, run.project, run.run, err));
@@ -222,7 +189,7 @@ static enum cairn_code look_at_runs(struct watched_look *look, struct cairn_erro
     return CAIRN_OK;
 }
 
-static enum cairn_code look_at_open_saves(const struct cairn_cli *cli, const struct scope *scope,
+static enum cairn_code look_at_open_saves(const struct cli *cli, const struct scope *scope,
                                           struct watched *watched, struct cairn_error *err) {
     struct watched_look look = {.cli = cli, .scope = scope};
     enum cairn_code code = scope->run[0] ? look_at_run(&look, scope->project, scope->run, err)
@@ -242,17 +209,8 @@ static enum cairn_code look_at_open_saves(const struct cairn_cli *cli, const str
 #define UNCHANGED_EVERY_MS 60000
 #define BAR_CELLS 24
 
-static void init_view(struct watch_view *view, const struct cairn_cli *cli) {
-    const char *term = getenv("TERM");
-    bool dumb = !term || !*term || !strcmp(term, "dumb");
-    *view = (struct watch_view){.cli = cli};
-    view->terminal =
-        cli->output == CAIRN_CLI_TABLE && !dumb && isatty(STDOUT_FILENO) &&
-        (cli->progress == CAIRN_CLI_PROGRESS_AUTO || cli->progress == CAIRN_CLI_PROGRESS_BAR);
-}
-
 static bool is_json(const struct watch_view *view) {
-    return view->cli->output == CAIRN_CLI_JSON || view->cli->output == CAIRN_CLI_JSONL;
+    return view->cli->output == CLI_JSON || view->cli->output == CLI_JSONL;
 }
 
 /* run: "project/run" for progress; events name theirs. */
@@ -264,7 +222,7 @@ static enum cairn_code print_object(const char *kind, const char *run, const jso
         json_pack("{s:s*, s:s*, s:O}", "project", named ? name.project : NULL, "run",
                   named ? name.run : NULL, kind, value);
     if (!line) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a line");
-    return cairn_cli_print_json(line, false, err);
+    return cli_print_json(line, false, err);
 }
 
 /* Erases from the picture's first line on. */
@@ -276,41 +234,29 @@ static void erase(struct watch_view *view) {
 static void view_note(struct watch_view *view, const char *text) {
     erase(view);
     (void)fflush(stdout);
-    cairn_cli_note("cairn watch: %s", text);
-}
-
-/* --output name: prints newly readable checkpoints. */
-static void print_name(const struct cairn_msg_event_row *row) {
-    if (!strcmp(row->event, "checkpoint.committed"))
-        printf("%s/%s@%" PRIu64 "\n", row->project, row->run, row->step);
+    cli_note("cairn watch: %s", text);
 }
 
 static enum cairn_code view_event(struct watch_view *view, const json_t *item,
                                   struct cairn_error *err) {
-    struct cairn_msg_event_row row = {0};
-    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_event_row, item, &row, err));
+    CLI_READ(event_row, row, item, err);
     if (is_json(view)) {
         CAIRN_TRY(print_object("event", NULL, item, err));
-        return cairn_cli_flush(err);
+        return cli_flush(err);
     }
     erase(view);
-    if (view->cli->output == CAIRN_CLI_NAME) {
-        print_name(&row);
-        return cairn_cli_flush(err);
+    if (view->cli->output == CLI_NAME) { /* newly readable checkpoints */
+        if (!strcmp(row.event, "checkpoint.committed"))
+            printf("%s/%s@%" PRIu64 "\n", row.project, row.run, row.step);
+        return cli_flush(err);
     }
-    char line[1400], of[300] = "", step[40] = "";
-    const char *who = row.actor && row.actor[0] ? row.actor : row.address ? row.address : "";
-    if (row.project && row.project[0])
-        snprintf(of, sizeof of, " %s%s%s", row.project, row.run && row.run[0] ? "/" : "",
-                 row.run ? row.run : "");
-    if (row.version && row.version[0]) snprintf(step, sizeof step, " step=%" PRIu64, row.step);
-    snprintf(line, sizeof line, "%s%s%s event=%s%s%s%s%s%s%s%s", row.at, of, step, row.event,
-             row.code && row.code[0] ? " code=" : "", row.code ? row.code : "",
-             row.reason && row.reason[0] ? " reason=\"" : "", row.reason ? row.reason : "",
-             row.reason && row.reason[0] ? "\"" : "", who[0] ? " by=" : "", who);
-    cairn_cli_clean(line);
+    char line[1400];
+    cli_format("{at}[ {project}[/{run}]][{version:if} step={step}] event={event}[ code={code}]"
+               "[ reason=\"{reason}\"][ by={actor|address}]",
+               item, line, sizeof line);
+    cli_clean(line);
     puts(line);
-    return cairn_cli_flush(err);
+    return cli_flush(err);
 }
 
 static unsigned percent(uint64_t done, uint64_t total) {
@@ -318,23 +264,21 @@ static unsigned percent(uint64_t done, uint64_t total) {
     return part > 99 ? 99 : part; /* only the commit is 100 % */
 }
 
-static void drop_blanks(char *text) {
-    char *to = text;
-    for (const char *at = text; *at; at++)
-        if (*at != ' ') *to++ = *at;
-    *to = '\0';
-}
-
 /* log: values without spaces. */
 static void rate_text(const struct watched_save *save, bool log, char *ret, size_t capacity) {
-    char rate[24], eta[24];
+    char eta[24];
     *ret = '\0';
     if (!save->rate_bytes) return;
     uint64_t left = save->bytes_total > save->bytes_done ? save->bytes_total - save->bytes_done : 0;
-    cairn_cli_size(save->rate_bytes, rate);
+    struct cli_size rate = cli_size(save->rate_bytes);
     cairn_duration_text((uint64_t)((double)left / (double)save->rate_bytes * 1000), eta);
-    if (log) drop_blanks(rate);
-    snprintf(ret, capacity, log ? " rate=%s/s eta=%s" : "%s/s  ETA %s", rate, eta);
+    if (log) {
+        char *to = rate.text;
+        for (const char *at = rate.text; *at; at++)
+            if (*at != ' ') *to++ = *at;
+        *to = '\0';
+    }
+    snprintf(ret, capacity, log ? " rate=%s/s eta=%s" : "%s/s  ETA %s", rate.text, eta);
 }
 
 static size_t told_at(struct watch_view *view, const char *version) {
@@ -346,30 +290,43 @@ static size_t told_at(struct watch_view *view, const char *version) {
     return at;
 }
 
+#define TEXT_BYTES 200 /* of a node's last error, of what delays a commit */
+
+static void error_of(const struct cairn_msg_why_node *node, char ret[TEXT_BYTES]) {
+    const char *error = node->error ? node->error : node->trouble ? node->trouble : "";
+    (void)cairn_text_copy(ret, TEXT_BYTES, node->waited_for ? error : "");
+}
+
+static void commit_of(const struct watched_save *save, char ret[TEXT_BYTES]) {
+    (void)cairn_text_copy(ret, TEXT_BYTES, save->why.commit ? save->why.commit : "");
+}
+
 static void print_errors(struct watch_view *view, size_t at, const char *now,
                          const struct watched_save *save) {
-    char errors[sizeof view->told[at].errors] = "";
+    char errors[sizeof view->told[at].errors] = "", error[TEXT_BYTES];
     size_t size = 0;
-    for (size_t i = 0; i < save->node_count && size + 1 < sizeof errors; i++)
-        if (save->nodes[i].error[0] && save->nodes[i].waited_for)
-            size +=
-                (size_t)snprintf(errors + size, sizeof errors - size, "%s\n", save->nodes[i].error);
+    for (size_t i = 0; i < save->node_count && size + 1 < sizeof errors; i++) {
+        error_of(&save->nodes[i], error);
+        if (error[0]) size += (size_t)snprintf(errors + size, sizeof errors - size, "%s\n", error);
+    }
     bool same = !strcmp(errors, view->told[at].errors);
     memcpy(view->told[at].errors, errors, sizeof errors);
     for (size_t i = 0; !same && i < save->node_count; i++) {
-        const struct watched_node *node = &save->nodes[i];
         char line[800];
-        if (!node->error[0] || !node->waited_for) continue;
+        error_of(&save->nodes[i], error);
+        if (!error[0]) continue;
         snprintf(line, sizeof line, "%s %s step=%" PRIu64 " node=%s error=\"%s\"", now, save->run,
-                 save->step, node->name, node->error);
-        cairn_cli_clean(line);
+                 save->open.step, save->nodes[i].node, error);
+        cli_clean(line);
         puts(line);
     }
 }
 
 static void print_line(struct watch_view *view, const struct watched_save *save) {
     char now[32], said[sizeof view->told[0].said], rate[80], line[1000], parts[64] = "";
-    size_t at = told_at(view, save->version);
+    char commit[TEXT_BYTES];
+    size_t at = told_at(view, save->why.version);
+    commit_of(save, commit);
     uint64_t mono_ms = cairn_mono_ms();
     cairn_time_text(cairn_clock_real.wall_ms(&cairn_clock_real), false, now);
     rate_text(save, true, rate, sizeof rate);
@@ -379,16 +336,17 @@ static void print_line(struct watch_view *view, const struct watched_save *save)
     snprintf(said, sizeof said,
              "bytes=%" PRIu64 "/%" PRIu64 " ranks=%" PRIu64 "/%" PRIu64 " shards=%" PRIu64
              "/%" PRIu64 "%s nodes=%zu",
-             save->bytes_done, save->bytes_total, save->ranks_sealed, save->world_size,
-             save->shards_done, save->shards, parts, save->waited_count);
+             save->bytes_done, save->bytes_total, save->open.ranks_sealed, save->open.world_size,
+             save->open.shards_registered, save->open.shards, parts, save->waited_count);
     bool same = !strcmp(said, view->told[at].said);
     if (!same || mono_ms - view->told[at].shown_ms >= UNCHANGED_EVERY_MS) {
         snprintf(line, sizeof line,
                  "%s %s step=%" PRIu64 " attempt=%" PRIu64 " state=open pct=%u %s%s%s%s%s%s", now,
-                 save->run, save->step, save->attempt, percent(save->bytes_done, save->bytes_total),
-                 said, rate, same ? " unchanged=yes" : "", save->commit[0] ? " commit=\"" : "",
-                 save->commit, save->commit[0] ? "\"" : "");
-        cairn_cli_clean(line);
+                 save->run, save->open.step, save->open.attempt,
+                 percent(save->bytes_done, save->bytes_total), said, rate,
+                 same ? " unchanged=yes" : "", commit[0] ? " commit=\"" : "", commit,
+                 commit[0] ? "\"" : "");
+        cli_clean(line);
         puts(line);
         memcpy(view->told[at].said, said, sizeof said);
         view->told[at].shown_ms = mono_ms;
@@ -398,47 +356,45 @@ static void print_line(struct watch_view *view, const struct watched_save *save)
 
 /* ---- the picture ---- */
 
-static void print_bar(uint64_t done, uint64_t total, int cells) {
-    int full = total ? (int)((double)done / (double)total * cells) : 0;
-    cairn_cli_bar(stdout, cells, full > cells ? cells : full);
+static void print_bar(uint64_t done, uint64_t total) {
+    int full = total ? (int)((double)done / (double)total * BAR_CELLS) : 0;
+    cli_bar(stdout, BAR_CELLS, full > BAR_CELLS ? BAR_CELLS : full);
 }
 
-static void draw_node(const struct watched_node *node) {
-    char done[24] = "?", total[24] = "?", silent[24], error[sizeof node->error];
-    bool known = node->bytes_total != CAIRN_MESSAGE_NONE;
-    if (known) cairn_cli_size(node->bytes_done, done);
-    if (known) cairn_cli_size(node->bytes_total, total);
-    memcpy(error, node->error, sizeof error);
-    cairn_cli_clean(error);
-    printf("  %-16.16s ", node->name);
-    enum cairn_cli_tone tone = !node->waited_for ? CAIRN_CLI_TONE_GOOD
-                               : error[0]        ? CAIRN_CLI_TONE_BAD
-                                                 : CAIRN_CLI_TONE_BUSY;
-    fputs(cairn_cli_tone(tone), stdout);
-    print_bar(known ? node->bytes_done : 0, known ? node->bytes_total : 1, BAR_CELLS);
-    printf("%s %s/%s", cairn_cli_tone_end(tone), done, total);
+static void draw_node(const struct cairn_msg_why_node *node) {
+    char silent[24], error[TEXT_BYTES];
+    bool known = node->total_bytes != CAIRN_MESSAGE_NONE;
+    error_of(node, error);
+    cli_clean(error);
+    printf("  %-16.16s ", node->node);
+    enum cli_tone tone = !node->waited_for ? CLI_TONE_GOOD
+                         : error[0]        ? CLI_TONE_BAD
+                                           : CLI_TONE_BUSY;
+    fputs(cli_tone(tone), stdout);
+    print_bar(known ? node->done_bytes : 0, known ? node->total_bytes : 1);
+    printf("%s %s/%s", cli_tone_end(tone), known ? cli_size(node->done_bytes).text : "?",
+           known ? cli_size(node->total_bytes).text : "?");
     if (!node->waited_for) printf("  done");
     if (node->left) printf("  left");
     if (node->waited_for && node->silent_ms != CAIRN_MESSAGE_NONE && node->silent_ms >= 10000) {
         cairn_duration_text(node->silent_ms, silent);
         printf("  silent for %s", silent);
     }
-    if (node->waited_for && error[0])
-        printf("  %s%s%s", cairn_cli_tone(CAIRN_CLI_TONE_BAD), error,
-               cairn_cli_tone_end(CAIRN_CLI_TONE_BAD));
+    if (error[0]) printf("  %s%s%s", cli_tone(CLI_TONE_BAD), error, cli_tone_end(CLI_TONE_BAD));
     puts("");
 }
 
 static void draw_save(struct watch_view *view, const struct watched_save *save, int rows) {
-    char done[24], total[24], rate[80];
-    cairn_cli_size(save->bytes_done, done);
-    cairn_cli_size(save->bytes_total, total);
+    char rate[80], commit[TEXT_BYTES];
     rate_text(save, false, rate, sizeof rate);
-    printf("%s step %" PRIu64 " attempt %" PRIu64 "  ", save->run, save->step, save->attempt);
-    print_bar(save->bytes_done, save->bytes_total, BAR_CELLS);
+    commit_of(save, commit);
+    printf("%s step %" PRIu64 " attempt %" PRIu64 "  ", save->run, save->open.step,
+           save->open.attempt);
+    print_bar(save->bytes_done, save->bytes_total);
     printf(" %2u%%  %s/%s  %s  ranks %" PRIu64 "/%" PRIu64 "%s%s\n",
-           percent(save->bytes_done, save->bytes_total), done, total, rate, save->ranks_sealed,
-           save->world_size, save->commit[0] ? "  the commit waits: " : "", save->commit);
+           percent(save->bytes_done, save->bytes_total), cli_size(save->bytes_done).text,
+           cli_size(save->bytes_total).text, rate, save->open.ranks_sealed, save->open.world_size,
+           commit[0] ? "  the commit waits: " : "", commit);
     view->drawn++;
     /* Nodes that the save waits for come first, because not all may fit. */
     for (int waited = 1; waited >= 0; waited--)
@@ -455,31 +411,26 @@ static int terminal_rows(void) {
     return size.ws_row - 2;
 }
 
-/* Disables line wrap, so that the number of lines is known. */
-static void draw(struct watch_view *view, const struct watched *watched) {
-    int rows = terminal_rows();
-    erase(view);
-    fputs("\033[?7l", stdout);
-    for (size_t i = 0; i < watched->save_count && view->drawn < rows; i++)
-        draw_save(view, &watched->saves[i], rows);
-    fputs("\033[?7h", stdout);
-}
-
 static enum cairn_code view_saves(struct watch_view *view, const struct watched *watched,
                                   struct cairn_error *err) {
-    if (view->cli->output == CAIRN_CLI_NAME || view->cli->progress == CAIRN_CLI_PROGRESS_NONE)
-        return CAIRN_OK;
+    if (view->cli->output == CLI_NAME || view->cli->progress == CLI_PROGRESS_NONE) return CAIRN_OK;
     if (view->terminal) {
-        draw(view, watched);
-        return cairn_cli_flush(err);
+        /* Disables line wrap, so that the number of lines is known. */
+        int rows = terminal_rows();
+        erase(view);
+        fputs("\033[?7l", stdout);
+        for (size_t i = 0; i < watched->save_count && view->drawn < rows; i++)
+            draw_save(view, &watched->saves[i], rows);
+        fputs("\033[?7h", stdout);
+        return cli_flush(err);
     }
     for (size_t i = 0; i < watched->save_count; i++) {
         if (is_json(view))
-            CAIRN_TRY(print_object("progress", watched->saves[i].run, watched->saves[i].why, err));
+            CAIRN_TRY(print_object("progress", watched->saves[i].run, watched->saves[i].json, err));
         else
             print_line(view, &watched->saves[i]);
     }
-    return cairn_cli_flush(err);
+    return cli_flush(err);
 }
 
 #define TERMINAL_EVERY_MS 1000
@@ -487,17 +438,17 @@ static enum cairn_code view_saves(struct watch_view *view, const struct watched 
 #define AGAIN_MS 500 /* without a server, or before the run exists */
 #define PAGE 1000
 
-static const struct cairn_cli_flag watch_flags[] = {
-    {"until", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(until), 0, "EVENT",
+static const struct cli_flag watch_flags[] = {
+    {"until", 0, CLI_TEXT, CLI_AT(until), 0, "EVENT",
      "End with it: committed, aborted, any event's name, or idle: nothing is being saved."},
-    {"every", 0, CAIRN_CLI_TIME, CAIRN_CLI_AT(every_ms), 0, "TIME",
+    {"every", 0, CLI_TIME, CLI_AT(every_ms), 0, "TIME",
      "How often to look how far saves are: 1s on a terminal, else 5s."},
 };
 
 struct watch {
-    struct cairn_cli *cli;
+    struct cli *cli;
     struct scope scope;
-    struct cairn_cli_ref ref; /* of the run, if one is named */
+    struct cli_ref ref; /* of the run, if one is named */
     struct watch_view view;
     struct watched watched;
     uint64_t deadline, every_ms, looked_ms, since;
@@ -508,7 +459,7 @@ struct watch {
 /* ---- arguments ---- */
 
 static const char *const event_names[] = {
-#define EVENT(id, name, kept, about, meaning) name,
+#define EVENT(id, name, kept, about, ...) name,
 #include "api/events.def"
 #undef EVENT
 };
@@ -538,9 +489,9 @@ static enum cairn_code resolve(struct watch *watch, const char *version, struct 
     if (scope->step_given) return CAIRN_OK;
     (void)cairn_text_copy(scope->version, sizeof scope->version, version);
     if (cairn_text_starts(version, "ckpt_")) return CAIRN_OK;
-    struct cairn_cli_ref ref = watch->ref;
+    struct cli_ref ref = watch->ref;
     (void)cairn_text_copy(ref.version, sizeof ref.version, version);
-    CAIRN_TRY(cairn_cli_get(watch->cli, &ref, "", CAIRN_MESSAGE_version_row, &json, &row, err));
+    CAIRN_TRY(cli_get(watch->cli, &ref, "", CAIRN_MESSAGE_version_row, &json, &row, err));
     (void)cairn_text_copy(scope->version, sizeof scope->version, row.version);
     return CAIRN_OK;
 }
@@ -551,14 +502,14 @@ static enum cairn_code read_scope(struct watch *watch, struct cairn_error *err) 
     if (!*text) return CAIRN_OK;
     if (!strchr(text, '/')) { /* a project, with the characters of a run's name */
         char run[2 * CAIRN_NAME_BYTES_MAX + 4];
-        struct cairn_cli_ref ref;
+        struct cli_ref ref;
         snprintf(run, sizeof run, "%s/x", text);
-        if (strchr(text, '@') || cairn_cli_ref_parse(run, &ref, err))
+        if (strchr(text, '@') || cli_ref_parse(run, &ref, err))
             return cairn_fail(err, CAIRN_INVALID, "\"%.80s\" is neither a project nor a run", text);
         (void)cairn_text_copy(scope->project, sizeof scope->project, text);
         return CAIRN_OK;
     }
-    CAIRN_TRY(cairn_cli_ref_parse(text, &watch->ref, err));
+    CAIRN_TRY(cli_ref_parse(text, &watch->ref, err));
     char version[sizeof watch->ref.version];
     memcpy(version, watch->ref.version, sizeof version);
     watch->ref.version[0] = '\0';
@@ -591,10 +542,8 @@ static void judge_event(struct watch *watch, const struct cairn_msg_event_row *r
 
 static enum cairn_code take_events(struct watch *watch, const json_t *items,
                                    struct cairn_error *err) {
-    json_t *item = NULL;
-    for (size_t i = 0; (item = json_array_get(items, i)); i++) {
-        struct cairn_msg_event_row row = {0};
-        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_event_row, item, &row, err));
+    CAIRN_JSON_EACH(item, items) {
+        CLI_READ(event_row, row, item, err);
         if (!scope_has(&watch->scope, row.project, row.run, row.version, row.step)) continue;
         CAIRN_TRY(view_event(&watch->view, item, err));
         watch->looked_ms = 0; /* progress changed, too: poll now */
@@ -604,32 +553,12 @@ static enum cairn_code take_events(struct watch *watch, const json_t *items,
     return CAIRN_OK;
 }
 
-/* Reads events, waiting up to wait_ms; the first call only fetches the cursor. */
-static enum cairn_code read_events(struct watch *watch, uint64_t wait_ms, struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *json = NULL;
-    struct cairn_msg_event_page page = {0};
-    char tail[80] = "/events?limit=1";
-    struct cairn_cli_call call = {.tail = tail};
-    if (watch->since_known) {
-        snprintf(tail, sizeof tail, "/events?limit=%d&since=%llu", PAGE,
-                 (unsigned long long)watch->since);
-        call.wait_ms = (uint32_t)cairn_max_u64(cairn_min_u64(wait_ms, CAIRN_CLI_LONG_POLL_MS), 1);
-    }
-    const struct cairn_cli_ref *of = watch->scope.run[0] ? &watch->ref : NULL;
-    CAIRN_TRY(cairn_cli_ask(watch->cli, of, call, CAIRN_MESSAGE_event_page, &json, &page, err));
-    if (watch->since_known) CAIRN_TRY(take_events(watch, page.items, err));
-    watch->since = page.since;
-    watch->since_known = true;
-    return CAIRN_OK;
-}
-
 /* ---- progress ---- */
 
 /* A version that ended before the watch began sends no event. */
 static enum cairn_code look_at_end(struct watch *watch, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *json = NULL;
-    struct cairn_msg_version_row row = {0};
-    struct cairn_cli_ref ref = watch->ref;
+    struct cli_ref ref = watch->ref;
     const char *until = watch->cli->until;
     if (!is_of_version(watch) || (until && !is_event(until, "checkpoint.committed")))
         return CAIRN_OK;
@@ -637,10 +566,10 @@ static enum cairn_code look_at_end(struct watch *watch, struct cairn_error *err)
         snprintf(ref.version, sizeof ref.version, "%llu", (unsigned long long)watch->scope.step);
     else
         (void)cairn_text_copy(ref.version, sizeof ref.version, watch->scope.version);
-    enum cairn_code code = cairn_cli_version_or_failed(watch->cli, &ref, &json, err);
+    enum cairn_code code = cli_version_or_failed(watch->cli, &ref, &json, err);
     if (code == CAIRN_NOT_FOUND && watch->scope.step_given) return CAIRN_OK;
     CAIRN_TRY(code);
-    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, json, &row, err));
+    CLI_READ(version_row, row, json, err);
     if (!strcmp(row.state, "committed")) {
         watch->seen = true;
         return CAIRN_OK;
@@ -651,25 +580,36 @@ static enum cairn_code look_at_end(struct watch *watch, struct cairn_error *err)
     return CAIRN_OK;
 }
 
-static enum cairn_code look_at_saves(struct watch *watch, struct cairn_error *err) {
+static enum cairn_code one_round(struct watch *watch, struct cairn_error *err) {
+    bool first = !watch->since_known;
+    uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, watch->deadline);
+    uint64_t since_ms = cairn_mono_ms() - watch->looked_ms;
+    uint64_t wait_ms = since_ms < watch->every_ms ? watch->every_ms - since_ms : 0;
+    /* Reads events, waiting up to wait_ms; the first round only fetches the cursor. */
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    struct cairn_msg_event_page page = {0};
+    char tail[80] = "/events?limit=1";
+    struct cli_call call = {.tail = tail};
+    if (watch->since_known) {
+        snprintf(tail, sizeof tail, "/events?limit=%d&since=%llu", PAGE,
+                 (unsigned long long)watch->since);
+        call.wait_ms = (uint32_t)cairn_max_u64(
+            cairn_min_u64(cairn_min_u64(wait_ms, left_ms), CLI_LONG_POLL_MS), 1);
+    }
+    const struct cli_ref *of = watch->scope.run[0] ? &watch->ref : NULL;
+    CAIRN_TRY(cli_ask(watch->cli, of, call, CAIRN_MESSAGE_event_page, &json, &page, err));
+    if (watch->since_known) CAIRN_TRY(take_events(watch, page.items, err));
+    watch->since = page.since;
+    watch->since_known = true;
+    if (watch->seen || watch->ended.code) return CAIRN_OK;
+    if (first) CAIRN_TRY(look_at_end(watch, err));
+    if (!first && cairn_mono_ms() - watch->looked_ms < watch->every_ms) return CAIRN_OK;
     CAIRN_TRY(look_at_open_saves(watch->cli, &watch->scope, &watch->watched, err));
     watch->looked_ms = cairn_mono_ms();
     CAIRN_TRY(view_saves(&watch->view, &watch->watched, err));
     const char *until = watch->cli->until;
     watch->seen |= until && !strcmp(until, "idle") && !watch->watched.save_count;
     return CAIRN_OK;
-}
-
-static enum cairn_code one_round(struct watch *watch, struct cairn_error *err) {
-    bool first = !watch->since_known;
-    uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, watch->deadline);
-    uint64_t since_ms = cairn_mono_ms() - watch->looked_ms;
-    uint64_t wait_ms = since_ms < watch->every_ms ? watch->every_ms - since_ms : 0;
-    CAIRN_TRY(read_events(watch, cairn_min_u64(wait_ms, left_ms), err));
-    if (watch->seen || watch->ended.code) return CAIRN_OK;
-    if (first) CAIRN_TRY(look_at_end(watch, err));
-    if (!first && cairn_mono_ms() - watch->looked_ms < watch->every_ms) return CAIRN_OK;
-    return look_at_saves(watch, err);
 }
 
 /* Retries an absent server, then continues after the last event or, if that is trimmed, from
@@ -679,7 +619,7 @@ static enum cairn_code judge_failure(struct watch *watch, enum cairn_code code,
     char text[400];
     uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, watch->deadline);
     bool expired = code == CAIRN_CURSOR_EXPIRED;
-    bool away = cairn_cli_failure_passes(watch->answered, code, why);
+    bool away = cli_failure_is_transient(watch->answered, code, why);
     if (!expired && !away) return code;
     snprintf(text, sizeof text, "%s%s", expired ? "some events are lost: " : "", why->message);
     if (!watch->away) view_note(&watch->view, text);
@@ -698,7 +638,7 @@ static enum cairn_code follow(struct watch *watch, struct cairn_error *err) {
             watch->answered = true;
             watch->away = false;
         } else if (judge_failure(watch, code, &why))
-            return cairn_cli_pass_on(&why, code, err);
+            return cairn_pass(err, code, &why);
         if (watch->seen || watch->ended.code ||
             cairn_deadline_left_ms(&cairn_clock_real, watch->deadline))
             continue;
@@ -707,16 +647,19 @@ static enum cairn_code follow(struct watch *watch, struct cairn_error *err) {
                           watch->cli->until ? watch->cli->until : "the end of this save");
     }
     if (watch->seen) return CAIRN_OK;
-    if (err) *err = watch->ended;
-    return watch->ended.code;
+    return cairn_pass(err, watch->ended.code, &watch->ended);
 }
 
-static enum cairn_code run_watch(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code run_watch(struct cli *cli, struct cairn_error *err) {
     struct watch watch = {.cli = cli};
     CAIRN_TRY(check_until(cli->until, err));
-    watch.deadline = cairn_cli_begin_wait(cli, 0);
+    watch.deadline = cli_begin_wait(cli, 0);
     CAIRN_TRY(read_scope(&watch, err));
-    init_view(&watch.view, cli);
+    const char *term = getenv("TERM");
+    bool dumb = !term || !*term || !strcmp(term, "dumb");
+    watch.view = (struct watch_view){.cli = cli};
+    watch.view.terminal = cli->output == CLI_TABLE && !dumb && isatty(STDOUT_FILENO) &&
+                          (cli->progress == CLI_PROGRESS_AUTO || cli->progress == CLI_PROGRESS_BAR);
     watch.every_ms = cli->every_ms         ? cli->every_ms
                      : watch.view.terminal ? TERMINAL_EVERY_MS
                                            : LINE_EVERY_MS;
@@ -725,14 +668,12 @@ static enum cairn_code run_watch(struct cairn_cli *cli, struct cairn_error *err)
     return code;
 }
 
-const struct cairn_cli_verb cairn_cli_verb_watch = {
-    .name = "watch",
+const struct cli_verb cli_verb_watch = {
+    CLI_VERB(watch),
     .synopsis = "cairn watch [flags] [project[/run[@step]]]",
-    .purpose = "Follow what happens, and how far saves are, as it happens.",
+    .purpose = "Follow events and the progress of saves live.",
     .examples = "  cairn watch llm/7b@1400\n"
                 "  cairn watch llm/7b --until committed --timeout 10min\n"
                 "  cairn watch llm --json\n",
-    CAIRN_CLI_FLAGS(watch_flags),
-    CAIRN_CLI_ARGUMENTS(0, 1),
-    .run = run_watch,
+    CLI_TAKES(watch_flags, 0, 1),
 };

@@ -17,7 +17,7 @@
 #include "common/error.h"
 #include "common/strided.h"
 
-#define CAIRN_DEVICE_ABI 4
+#define CAIRN_DEVICE_ABI 5
 #define CAIRN_DEVICE_SUM_BYTES 65536 /* chunk size of device checksums */
 
 struct cairn_device;     /* the plug-in's runtime and its page-locked memory */
@@ -29,7 +29,8 @@ struct cairn_device_part {
     const struct cairn_strided *strided; /* NULL: contiguous */
     uint64_t at, bytes;                  /* range of the row-major bytes, as in host */
     uint8_t *host;
-    bool into_device;             /* copy from host to memory */
+    bool into_device;             /* copy from host to memory; whole elements if they are converted,
+                                     or apart */
     unsigned source_dtype, dtype; /* of memory and of host; equal or both 0: no conversion */
 };
 struct cairn_device_job_options {
@@ -46,8 +47,8 @@ struct cairn_device_plugin {
     /* CAIRN_INVALID: source is not device memory. */
     enum cairn_code (*check)(struct cairn_device *device, const void *source,
                              struct cairn_error *err);
-    /* CAIRN_UNSUPPORTED: elements of this memory cannot be converted on their way to host memory;
-     * the error names what is missing. */
+    /* CAIRN_UNSUPPORTED: elements of this memory cannot be converted on their way to or from host
+     * memory; the error names what is missing. */
     enum cairn_code (*convertible)(struct cairn_device *device, const void *source,
                                    unsigned source_dtype, unsigned dtype, struct cairn_error *err);
     /* Page-locks host memory until `unlock` or `close`; idempotent. Without the lock copies still
@@ -56,6 +57,10 @@ struct cairn_device_plugin {
     enum cairn_code (*lock)(struct cairn_device *device, void *memory, uint64_t bytes,
                             bool read_only, struct cairn_error *err);
     void (*unlock)(struct cairn_device *device, void *memory);
+    /* False: the device of this memory page-locks no memory that is mapped to be read. */
+    bool (*locks_read_only)(struct cairn_device *device, const void *memory);
+    /* The NUMA node of the host that is closest to all devices used so far; -1: unknown. */
+    int (*numa_node)(struct cairn_device *device);
     /* Called by the thread that makes the other calls; each call restores its current device. */
     enum cairn_code (*begin)(struct cairn_device *device,
                              const struct cairn_device_job_options *options,

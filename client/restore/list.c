@@ -14,6 +14,14 @@
 #define PAGE 500
 #define VERSION_OF_RUNS 4
 
+/* Notes the session's run in an error; returns code. */
+static enum cairn_code of_run(const struct cairn_session *session, enum cairn_code code,
+                              struct cairn_error *err) {
+    const struct cairn_error_subject subject = {.run = session->run_number};
+    if (code) cairn_error_note(err, &subject);
+    return code;
+}
+
 /* ---- pages ---- */
 
 struct list {
@@ -73,7 +81,9 @@ static enum cairn_code take_all(struct cairn_session *session, struct rows *rows
             return cairn_fail(err, CAIRN_PROTOCOL, "listed without items");
         CAIRN_TRY(take_page(page.items, rows, err));
         if (page.next_cursor && strcmp(page.next_cursor, cursor) == 0)
-            return cairn_fail(err, CAIRN_PROTOCOL, "the list goes in circles"); /* restore.h#7 */
+            return cairn_fail(
+                err, CAIRN_PROTOCOL,
+                "the server's list of versions comes to the same page again"); /* restore.h#7 */
         if (!cairn_text_copy(cursor, sizeof cursor, page.next_cursor ? page.next_cursor : ""))
             return cairn_fail(err, CAIRN_PROTOCOL, "a cursor that is too long");
     } while (cursor[0] && (!rows->list->limit || rows->count < rows->list->limit));
@@ -175,8 +185,9 @@ enum cairn_code cairn_list(struct cairn_session *session, struct cairn_checkpoin
     CAIRN_CLIENT_CALL(session, err);
     CAIRN_CLIENT_RET(ret_list, err);
     CAIRN_CLIENT_RET(ret_count, err);
+    CAIRN_TRY(cairn_client_need_run(session, err));
     enum cairn_code code = read_pages(session, &versions, &rows, ret_count, err);
-    if (code) return cairn_within(err, code, "%s: list", session->run);
+    if (code) return of_run(session, cairn_within(err, code, "%s: list", session->run), err);
     *ret_list = rows;
     return CAIRN_OK;
 }
@@ -209,6 +220,7 @@ enum cairn_code cairn_find(struct cairn_session *session, const struct cairn_fin
     CAIRN_CLIENT_RET(ret_list, err);
     CAIRN_CLIENT_RET(ret_count, err);
     CAIRN_TRY(CAIRN_CLIENT_OPTIONS(options, &own, err));
+    if (!own.run) CAIRN_TRY(cairn_client_need_run(session, err));
     const char *run = own.run ? own.run : session->run;
     CAIRN_TRY(cairn_run_name_parse(run, &name, err));
     if (own.ref && (own.state || own.labels))
@@ -228,7 +240,12 @@ enum cairn_code cairn_find(struct cairn_session *session, const struct cairn_fin
                               .read = read_version,
                               .drop = drop_row};
     enum cairn_code code = read_pages(session, &list, &rows, ret_count, err);
-    if (code) return cairn_within(err, code, "%s: find", run);
+    if (code) {
+        const struct cairn_error_subject subject = {.run = cairn_error_run(run)};
+        (void)cairn_within(err, code, "%s: find", run);
+        cairn_error_note(err, &subject);
+        return code;
+    }
     return end_rows(rows, *ret_count, ret_list, err);
 }
 
@@ -254,10 +271,11 @@ enum cairn_code cairn_annotate(struct cairn_session *session, const char *ref,
     CAIRN_AUTO_JSON json_t *labels = NULL, *metrics = NULL;
     CAIRN_CLIENT_CALL(session, err);
     CAIRN_TRY(CAIRN_CLIENT_OPTIONS(options, &own, err));
+    CAIRN_TRY(cairn_client_need_run(session, err));
     if (!ref || !ref[0])
         return cairn_fail(err, CAIRN_INVALID, "%s: no version is named", session->run);
     if (own.pin < CAIRN_PIN_KEEP || own.pin > CAIRN_PIN_NO)
-        return cairn_fail(err, CAIRN_INVALID, "pin %d is unknown", (int)own.pin);
+        return cairn_fail(err, CAIRN_INVALID, "pin %d is none of enum cairn_pin", (int)own.pin);
     CAIRN_TRY(read_object(own.labels_json, "labels_json", &labels, err));
     CAIRN_TRY(read_object(own.metrics_json, "metrics_json", &metrics, err));
     CAIRN_TRY(cairn_client_speaks(session, VERSION_OF_FINDING, "labels after the commit", err));
@@ -269,12 +287,13 @@ enum cairn_code cairn_annotate(struct cairn_session *session, const char *ref,
                              .timeout_ms = cairn_client_left_ms(deadline_ms)),
         .waits = true, .deadline_ms = deadline_ms};
     enum cairn_code code = cairn_client_call(session, &request, NULL, err);
-    return code ? cairn_within(err, code, "%s: annotate %s", session->run, ref) : CAIRN_OK;
+    return of_run(session, cairn_within(err, code, "%s: annotate %s", session->run, ref), err);
 }
 
 enum cairn_code cairn_alias_set(struct cairn_session *session, const char *alias, const char *ref,
                                 uint32_t timeout_ms, struct cairn_error *err) {
     CAIRN_CLIENT_CALL(session, err);
+    CAIRN_TRY(cairn_client_need_run(session, err));
     if (!alias || !alias[0] || (ref && !ref[0]))
         return cairn_fail(err, CAIRN_INVALID, "%s: an alias has a name, and names a version",
                           session->run);
@@ -285,7 +304,7 @@ enum cairn_code cairn_alias_set(struct cairn_session *session, const char *alias
                              .timeout_ms = cairn_client_left_ms(deadline_ms)),
         .waits = true, .deadline_ms = deadline_ms};
     enum cairn_code code = cairn_client_call(session, &request, NULL, err);
-    return code ? cairn_within(err, code, "%s: alias %s", session->run, alias) : CAIRN_OK;
+    return of_run(session, cairn_within(err, code, "%s: alias %s", session->run, alias), err);
 }
 
 /* ---- runs ---- */
@@ -336,6 +355,7 @@ void cairn_runs_free(struct cairn_run *list) {
 enum cairn_code cairn_remove(struct cairn_session *session, const char *version,
                              uint32_t timeout_ms, struct cairn_error *err) {
     CAIRN_CLIENT_CALL(session, err);
+    CAIRN_TRY(cairn_client_need_run(session, err));
     if (!version || !cairn_version_id_valid(cairn_view_of(version)))
         return cairn_fail(err, CAIRN_INVALID, "%s: a version is removed by its id", session->run);
     CAIRN_TRY(cairn_client_speaks(session, VERSION_OF_RUNS, "the removal of a version", err));
@@ -345,5 +365,5 @@ enum cairn_code cairn_remove(struct cairn_session *session, const char *version,
                              .timeout_ms = cairn_client_left_ms(deadline_ms)),
         .waits = true, .deadline_ms = deadline_ms};
     enum cairn_code code = cairn_client_call(session, &request, NULL, err);
-    return code ? cairn_within(err, code, "%s: remove %s", session->run, version) : CAIRN_OK;
+    return of_run(session, cairn_within(err, code, "%s: remove %s", session->run, version), err);
 }

@@ -100,13 +100,10 @@ static enum cairn_code make_reading(struct cairn_restore *restore, const struct 
     made->fd = -1;
     made->session = restore->session;
     made->restore = restore;
-    made->count = count;
-    made->reads = calloc(count + 1, sizeof *made->reads);
-    made->copied = calloc(count + 1, sizeof *made->copied);
-    if (!made->reads || !made->copied)
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the reads");
-    CAIRN_TRY(cairn_client_reads_copy(reads, count, made->reads, err));
-    for (size_t i = 0; i < count; i++)
+    CAIRN_TRY(cairn_client_reads_copy(restore, reads, count, &made->reads, &made->count, err));
+    made->copied = calloc(made->count + 1, sizeof *made->copied);
+    if (!made->copied) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the reads");
+    for (size_t i = 0; i < made->count; i++)
         CAIRN_TRY(copy_one(restore, &made->reads[i], &made->copied[i], err));
     *ret = CAIRN_TAKE(made);
     return CAIRN_OK;
@@ -127,7 +124,8 @@ static void finish(struct cairn_reading *reading, enum cairn_code code,
 
 static void finish_cancelled(struct cairn_reading *reading) {
     struct cairn_error why = {0};
-    (void)cairn_fail(&why, CAIRN_CANCELLED, "%s: the read was cancelled", reading->session->run);
+    (void)cairn_fail(&why, CAIRN_CANCELLED, "%s: the read was cancelled", reading->restore->run);
+    (void)cairn_client_restore_about(reading->restore, CAIRN_CANCELLED, &why);
     finish(reading, CAIRN_CANCELLED, &why);
 }
 
@@ -255,8 +253,8 @@ enum cairn_code cairn_read_begin(struct cairn_restore *restore, const struct cai
                                  struct cairn_error *err) {
     if (!restore || !ret || (count && !reads))
         return cairn_fail(err, CAIRN_INVALID, "nothing to read from");
+    CAIRN_TRY(cairn_client_restore_readable(restore, err));
     struct cairn_session *session = restore->session;
-    if (!session) return cairn_fail(err, CAIRN_INVALID, "the session of this restore is closed");
     CAIRN_CLIENT_CALL(session, err);
     __attribute__((cleanup(destroy_at))) struct cairn_reading *made = NULL;
     CAIRN_TRY(make_reading(restore, reads, count, &made, err));

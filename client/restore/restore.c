@@ -17,6 +17,8 @@
 #include "common/text.h"
 #include "plan/reads.h"
 
+#define VERSION_OF_CHOICES 8 /* socket version that introduced restores of other runs, and looks */
+
 /* ---- names: all are computed at the open, so that collisions fail the open ---- */
 
 static void release_names(struct cairn_client_names *names) {
@@ -198,9 +200,14 @@ static enum cairn_code ask_restore(struct cairn_restore *restore, const char *re
     enum cairn_code code = cairn_client_reach(session, true, deadline_ms, &epoch, err);
     cairn_lock_give(&session->lock);
     CAIRN_TRY(code);
+    if (restore->of_other_run || restore->look)
+        CAIRN_TRY(cairn_client_speaks(
+            session, VERSION_OF_CHOICES,
+            restore->look ? "a look at a version" : "a restore of another run", err));
     const struct cairn_client_request request = {
-        CAIRN_CLIENT_REQUEST(restore, .ref = ref, .format = format,
-                             .timeout_ms = cairn_client_left_ms(deadline_ms)),
+        CAIRN_CLIENT_REQUEST(
+            restore, .ref = ref, .format = format, .timeout_ms = cairn_client_left_ms(deadline_ms),
+            .run = restore->of_other_run ? restore->run : NULL, .look = restore->look),
         .epoch = epoch, .deadline_ms = deadline_ms};
     CAIRN_TRY(cairn_client_call(session, &request, ret, err));
     struct cairn_msg_restored told = {0};
@@ -224,6 +231,28 @@ enum cairn_code cairn_client_restore_known(struct cairn_restore *restore, uint64
         CAIRN_TRY(ask_restore(restore, restore->manifest.id.text, NULL, deadline_ms, &answer, err));
     *ret_epoch = restore->epoch;
     return CAIRN_OK;
+}
+
+enum cairn_code cairn_client_restore_about(const struct cairn_restore *restore,
+                                           enum cairn_code code, struct cairn_error *err) {
+    const struct cairn_error_subject subject = {.run = restore->run_number,
+                                                .has_step = restore->manifest.id.text[0] != 0,
+                                                .step = restore->manifest.origin.step,
+                                                .has_rank = restore->session != NULL,
+                                                .rank =
+                                                    restore->session ? restore->session->rank : 0};
+    if (code) cairn_error_note(err, &subject);
+    return code;
+}
+
+enum cairn_code cairn_client_restore_readable(const struct cairn_restore *restore,
+                                              struct cairn_error *err) {
+    if (!restore->session)
+        return cairn_fail(err, CAIRN_INVALID, "the session of this restore is closed");
+    if (!restore->look) return CAIRN_OK;
+    (void)cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": it was opened with `look`",
+                     restore->run, restore->manifest.origin.step);
+    return cairn_client_restore_about(restore, CAIRN_INVALID, err);
 }
 
 static void fill_info(const struct cairn_restore *restore, struct cairn_restore_info *ret) {
@@ -272,6 +301,18 @@ static enum cairn_code open_restore(struct cairn_restore *restore, const char *r
                       err);
 }
 
+static enum cairn_code choose_run(struct cairn_restore *restore, const char *run,
+                                  struct cairn_error *err) {
+    const struct cairn_session *session = restore->session;
+    struct cairn_run_name name;
+    if (!run) CAIRN_TRY(cairn_client_need_run(session, err));
+    if (run) CAIRN_TRY(cairn_run_name_parse(run, &name, err));
+    restore->of_other_run = run && (!session->has_run || strcmp(run, session->run) != 0);
+    (void)cairn_text_copy(restore->run, sizeof restore->run, run ? run : session->run);
+    restore->run_number = cairn_error_run(restore->run);
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_restore_open(struct cairn_session *session,
                                    const struct cairn_restore_options *options,
                                    struct cairn_restore **ret, struct cairn_restore_info *ret_info,
@@ -281,15 +322,19 @@ enum cairn_code cairn_restore_open(struct cairn_session *session,
     CAIRN_CLIENT_RET(ret, err);
     CAIRN_TRY(CAIRN_CLIENT_OPTIONS(options, &own, err));
     options = &own;
-    const char *ref = options->ref             ? options->ref
-                      : session->resumed.found ? session->resumed.version
-                                               : "latest";
     __attribute__((cleanup(restore_release_at))) struct cairn_restore *restore =
         calloc(1, sizeof *restore);
     if (!restore) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a restore");
     restore->session = session;
+    restore->look = options->look != 0;
+    CAIRN_TRY(choose_run(restore, options->run, err));
+    bool resumed = session->resumed.found && !restore->of_other_run;
+    const char *ref = options->ref ? options->ref : resumed ? session->resumed.version : "latest";
     enum cairn_code code = open_restore(restore, ref, options, err);
-    if (code) return cairn_within(err, code, "%s@%s", session->run, ref);
+    if (code) {
+        (void)cairn_within(err, code, "%s@%s", restore->run, ref);
+        return cairn_client_restore_about(restore, code, err);
+    }
     if (ret_info) fill_info(restore, ret_info);
     CAIRN_HOLD(&session->lock);
     LIST_INSERT_HEAD(&session->locked.restores, restore, place);
@@ -314,6 +359,10 @@ void cairn_restore_free(struct cairn_restore *restore) {
     cairn_lock_take(&session->lock);
     LIST_REMOVE(restore, place);
     cairn_lock_give(&session->lock);
+    if (restore->look) {
+        restore_release(restore);
+        return;
+    }
     const struct cairn_client_request request = {
         CAIRN_CLIENT_REQUEST(release, .restore = restore->id), .epoch = restore->epoch,
         .deadline_ms = cairn_mono_ms()};
@@ -372,11 +421,10 @@ static enum cairn_code tensor_info(struct cairn_restore *restore, uint32_t index
                                    struct cairn_tensor_info *ret, struct cairn_error *err) {
     struct cairn_view name;
     struct cairn_tensor tensor;
-    uint32_t first = 0, count = 0, table = 0, row = 0;
+    uint32_t first = 0, count = 0;
     uint64_t elements = 0, bytes = 0;
     cairn_layout_name_at(&restore->layout, index, &name, &first, &count);
-    cairn_layout_ref_at(&restore->layout, first, &table, &row);
-    cairn_table_tensor_at(&restore->layout.tables[table], row, &tensor);
+    (void)cairn_layout_tensor_at(&restore->layout, first, &tensor);
     if (!cairn_tensor_size(tensor.dtype, tensor.dimension_count, tensor.shape, &elements, &bytes))
         return cairn_fail(err, CAIRN_CORRUPT, "tensor %u has no size", index);
     *ret = (struct cairn_tensor_info){.dimension_count = tensor.dimension_count,
@@ -401,7 +449,8 @@ enum cairn_code cairn_restore_tensor_at(struct cairn_restore *restore, uint32_t 
 enum cairn_code cairn_restore_tensor_find(struct cairn_restore *restore, const char *name,
                                           struct cairn_tensor_info *ret, struct cairn_error *err) {
     uint32_t index = 0;
-    if (!restore || !name) return cairn_fail(err, CAIRN_INVALID, "no restore, or no name");
+    if (!restore || !name)
+        return cairn_fail(err, CAIRN_INVALID, "the restore or the tensor's name is NULL");
     CAIRN_CLIENT_RET(ret, err);
     if (!cairn_client_restore_find(restore, name, &index))
         return cairn_fail(err, CAIRN_NOT_FOUND, "no tensor %s", cairn_short(name).text);
@@ -412,15 +461,6 @@ enum cairn_code cairn_restore_tensor_find(struct cairn_restore *restore, const c
 
 static struct cairn_text text_of(struct cairn_view view) {
     return (struct cairn_text){(const char *)view.data, view.size};
-}
-
-/* One rank's listing of a tensor. */
-static void listing_at(const struct cairn_restore *restore, uint32_t ref,
-                       const struct cairn_table **ret_table, struct cairn_tensor *ret) {
-    uint32_t table = 0, row = 0;
-    cairn_layout_ref_at(&restore->layout, ref, &table, &row);
-    *ret_table = &restore->layout.tables[table];
-    cairn_table_tensor_at(*ret_table, row, ret);
 }
 
 static enum cairn_code size_of(const struct cairn_tensor *tensor, uint64_t *ret_bytes,
@@ -450,11 +490,10 @@ enum cairn_code cairn_restore_next(struct cairn_restore *restore, uint64_t *curs
     if (!restore->has_layout || *cursor >= restore->layout.name_count) return CAIRN_NOT_FOUND;
     uint32_t index = index_of_place(&restore->names, (uint32_t)*cursor);
     uint32_t first = 0, count = 0;
-    const struct cairn_table *table;
     struct cairn_view name;
     struct cairn_tensor tensor;
     cairn_layout_name_at(&restore->layout, index, &name, &first, &count);
-    listing_at(restore, first, &table, &tensor);
+    (void)cairn_layout_tensor_at(&restore->layout, first, &tensor);
     struct cairn_tensor_view made = {.name = known_text(restore, name),
                                      .dtype = cairn_dtype_text(tensor.dtype),
                                      .dimension_count = tensor.dimension_count,
@@ -476,7 +515,8 @@ static enum cairn_code find_listings(const struct cairn_restore *restore, const 
                                      struct cairn_error *err) {
     struct cairn_view name;
     uint32_t index = 0;
-    if (!restore || !tensor) return cairn_fail(err, CAIRN_INVALID, "no restore, or no name");
+    if (!restore || !tensor)
+        return cairn_fail(err, CAIRN_INVALID, "the restore or the tensor's name is NULL");
     if (!cairn_client_restore_find(restore, tensor, &index))
         return cairn_fail(err, CAIRN_NOT_FOUND, "no tensor %s", cairn_short(tensor).text);
     cairn_layout_name_at(&restore->layout, index, &name, ret_first, ret_count);
@@ -489,12 +529,12 @@ enum cairn_code cairn_restore_holder_next(struct cairn_restore *restore, const c
                                           uint64_t *cursor, struct cairn_holder *ret,
                                           struct cairn_error *err) {
     uint32_t first = 0, count = 0;
-    const struct cairn_table *table;
     struct cairn_tensor listed;
     if (!cursor || !ret) return cairn_fail(err, CAIRN_INVALID, "no cursor");
     CAIRN_TRY(find_listings(restore, tensor, &first, &count, err));
     if (*cursor >= count) return CAIRN_NOT_FOUND;
-    listing_at(restore, first + (uint32_t)*cursor, &table, &listed);
+    const struct cairn_table *table =
+        cairn_layout_tensor_at(&restore->layout, first + (uint32_t)*cursor, &listed);
     struct cairn_holder made = {.rank = table->rank,
                                 .dtype = cairn_dtype_text(listed.dtype),
                                 .dimension_count = listed.dimension_count,
@@ -514,11 +554,11 @@ enum cairn_code cairn_restore_piece_next(struct cairn_restore *restore, const ch
     CAIRN_TRY(find_listings(restore, tensor, &first, &count, err));
     uint32_t at = (uint32_t)(*cursor >> 32), fragment = (uint32_t)*cursor;
     for (; at < count; at++, fragment = 0) {
-        const struct cairn_table *table;
         struct cairn_tensor listed;
         struct cairn_table_shard shard;
         struct cairn_fragment found;
-        listing_at(restore, first + at, &table, &listed);
+        const struct cairn_table *table =
+            cairn_layout_tensor_at(&restore->layout, first + at, &listed);
         if (fragment >= listed.fragment_count) continue;
         cairn_table_fragment_at(table, listed.fragment_first + fragment, &found);
         cairn_table_shard_at(table, found.shard, &shard);

@@ -17,7 +17,8 @@
  *              arrive in parts is written once complete; gaps between strides are not written.
  *          4   a copy to a device follows the work queued on the read's stream. A window slot is
  *              refilled only after the device has read it, and after the call, even a failed one,
- *              no device reads the window.
+ *              no device reads the window. Elements that are converted or put apart on a device
+ *              lie there as in host memory.
  *          5   background reads that wait for the same restore run as one call; if it fails, each
  *              runs alone, so that each gets its own error.
  *          6   each background read finishes once, and nothing writes to its destinations
@@ -25,8 +26,9 @@
  *              close caused (a refused call, a lost link).
  *          7   a list is complete or fails: a page that fails or cannot be parsed fails the call,
  *              and so does a cursor that repeats.
+ *          8   a look at a version holds nothing at the uploader, so it needs none afterwards.
  * Limits:  as plan/reads.h; names of CAIRN_TENSOR_NAME_BYTES_MAX bytes, also after a rule. Only
- *          elements of whole bytes are converted, and only into host memory.
+ *          elements of whole bytes are converted, in device memory F32, BF16 and F16.
  * Threads: one caller at a time per restore; reads of a session take turns; the I/O thread touches
  *          nothing here. The session's lock guards background reads.
  * Next:    client/restore/reads.c, client/session/memory.h.
@@ -57,7 +59,11 @@ struct cairn_client_names { /* zeroed: names as stored */
 };
 
 struct cairn_restore {
-    struct cairn_session *session;   /* NULL once the session is closed */
+    struct cairn_session *session; /* NULL once the session is closed */
+    char run[2 * CAIRN_NAME_BYTES_MAX + 2];
+    uint16_t run_number; /* for errors */
+    bool of_other_run;
+    bool look;                       /* the uploader keeps nothing for it, and nothing is read */
     LIST_ENTRY(cairn_restore) place; /* guarded by the session's lock */
     uint64_t id;
     uint32_t epoch; /* link on which `id` is valid */
@@ -73,6 +79,12 @@ struct cairn_restore {
 enum cairn_code cairn_client_restore_known(struct cairn_restore *restore, uint64_t deadline_ms,
                                            uint32_t *ret_epoch,
                                            struct cairn_error *err) CAIRN_MUST_USE;
+/* Notes run, step and rank in the error of a call on the restore; returns code. */
+enum cairn_code cairn_client_restore_about(const struct cairn_restore *restore,
+                                           enum cairn_code code, struct cairn_error *err);
+/* CAIRN_INVALID: the session is closed, or the restore is a look. */
+enum cairn_code cairn_client_restore_readable(const struct cairn_restore *restore,
+                                              struct cairn_error *err) CAIRN_MUST_USE;
 /* Finds a tensor by its known name; false: not in the layout. */
 bool cairn_client_restore_find(const struct cairn_restore *restore, const char *known,
                                uint32_t *ret_index);
@@ -119,9 +131,11 @@ struct cairn_client_reads {
 /* The caller has entered the session. */
 enum cairn_code cairn_client_reads_run(const struct cairn_client_reads *call,
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* Copies the caller's structs, sized like the first, to this library's struct size. */
-enum cairn_code cairn_client_reads_copy(const struct cairn_read *reads, size_t count,
-                                        struct cairn_read *ret,
+/* Copies the caller's structs, sized like the first, to this library's struct size, each region as
+ * a read of its own. The caller frees *ret. */
+enum cairn_code cairn_client_reads_copy(struct cairn_restore *restore,
+                                        const struct cairn_read *reads, size_t count,
+                                        struct cairn_read **ret, size_t *ret_count,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 
 /* At the session's end: unfinished background reads end with CAIRN_CANCELLED; their handles stay.

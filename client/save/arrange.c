@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "client/save/save.h"
 #include "client/save/split.h"
@@ -55,7 +56,55 @@ void cairn_client_texts_release(struct cairn_client_texts *texts) {
     }
 }
 
-/* ---- known pieces, and reusable piece arrays ---- */
+/* ---- arrays of pieces, kept for later saves ---- */
+
+#define HUGE_PAGE_BYTES (2 * CAIRN_MIB)
+#define KEPT_BYTES_MIN (64 * CAIRN_KIB) /* smaller ones come from the heap, without fresh pages */
+
+/* An array that waits has its capacity in its first piece's tensor_bytes. */
+static struct cairn_client_piece *_Atomic arrays[CAIRN_CLIENT_SPARES];
+
+static struct cairn_client_piece *new_array(size_t count, size_t *ret_capacity) {
+    size_t bytes = 0;
+    if (cairn_mul_overflows(count, sizeof(struct cairn_client_piece), &bytes)) return NULL;
+    bool large = bytes >= 2 * HUGE_PAGE_BYTES && bytes < SIZE_MAX - HUGE_PAGE_BYTES;
+    if (large) bytes = (size_t)cairn_round_up(bytes, HUGE_PAGE_BYTES);
+    struct cairn_client_piece *made = large ? aligned_alloc(HUGE_PAGE_BYTES, bytes) : malloc(bytes);
+    if (!made) return NULL;
+    if (large) (void)madvise(made, bytes, MADV_HUGEPAGE); /* else small pages serve */
+    *ret_capacity = bytes / sizeof *made;
+    return made;
+}
+
+struct cairn_client_piece *cairn_client_array_take(size_t count, size_t *ret_capacity) {
+    for (size_t i = 0; i < CAIRN_CLIENT_SPARES; i++) {
+        struct cairn_client_piece *found = atomic_exchange(&arrays[i], NULL);
+        if (!found) continue;
+        if (found->tensor_bytes >= count) {
+            *ret_capacity = (size_t)found->tensor_bytes;
+            return found;
+        }
+        cairn_client_array_give(found, (size_t)found->tensor_bytes);
+    }
+    return new_array(count, ret_capacity);
+}
+
+void cairn_client_array_give(struct cairn_client_piece *take_array, size_t capacity) {
+    if (!take_array) return;
+    take_array->tensor_bytes = capacity;
+    bool kept = capacity * sizeof *take_array >= KEPT_BYTES_MIN;
+    for (size_t i = 0; i < CAIRN_CLIENT_SPARES && kept && take_array; i++) {
+        struct cairn_client_piece *there = NULL;
+        if (atomic_compare_exchange_strong(&arrays[i], &there, take_array)) return;
+    }
+    free(take_array);
+}
+
+void cairn_client_array_forget(void) {
+    for (size_t i = 0; i < CAIRN_CLIENT_SPARES; i++) free(atomic_exchange(&arrays[i], NULL));
+}
+
+/* ---- known pieces, and their arrays ---- */
 
 uint64_t cairn_client_known_number(void) {
     static _Atomic uint64_t last;
@@ -70,13 +119,14 @@ void cairn_pieces_free(struct cairn_pieces *known) {
     if (!known || atomic_fetch_sub(&known->users, 1) > 1) return;
     for (size_t i = 0; i < known->count; i++) free(known->pieces[i].strided);
     for (size_t i = 0; i < known->raw_count; i++) free(known->raws[i].name);
-    for (size_t i = 0; i < CAIRN_CLIENT_SPARES; i++) free(known->spares[i]);
+    for (size_t i = 0; i < CAIRN_CLIENT_SPARES; i++)
+        cairn_client_array_give(known->spares[i], known->count);
     cairn_client_texts_release(&known->texts);
     struct cairn_split *const *splits = known->shares.splits;
     for (size_t i = 0; i < known->shares.count; i++) cairn_split_free(splits[i]);
     cairn_client_shares_release(&known->shares);
     free((void *)(uintptr_t)splits);
-    free(known->pieces);
+    cairn_client_array_give(known->pieces, known->count);
     free(known->raws);
     free(known);
 }
@@ -86,7 +136,7 @@ void cairn_client_known_give(struct cairn_pieces *known, struct cairn_client_pie
         struct cairn_client_piece *none = NULL;
         if (atomic_compare_exchange_strong(&known->spares[i], &none, take_pieces)) return;
     }
-    free(take_pieces);
+    cairn_client_array_give(take_pieces, known->count);
 }
 
 struct cairn_client_piece *cairn_client_known_take(struct cairn_pieces *known) {
@@ -94,7 +144,8 @@ struct cairn_client_piece *cairn_client_known_take(struct cairn_pieces *known) {
         struct cairn_client_piece *found = atomic_exchange(&known->spares[i], NULL);
         if (found) return found;
     }
-    struct cairn_client_piece *made = malloc((known->count + 1) * sizeof *made);
+    size_t capacity = 0;
+    struct cairn_client_piece *made = cairn_client_array_take(known->count + 1, &capacity);
     if (made && known->count) memcpy(made, known->pieces, known->count * sizeof *made);
     return made;
 }
@@ -110,7 +161,7 @@ static bool take_shares(struct cairn_client_shares *shares, struct cairn_client_
         splits[i] = shares->splits[i];
         atomic_fetch_add(&splits[i]->users, 1);
     }
-    *ret = (struct cairn_client_shares){splits, shares->count, CAIRN_TAKE(shares->seen)};
+    *ret = (struct cairn_client_shares){splits, shares->count, CAIRN_TAKE(shares->seen), 0};
     return true;
 }
 
@@ -365,8 +416,8 @@ static enum cairn_code place_tensors(struct cairn_save *save, bool late,
         .late = late,
         .offset = cairn_round_up(ret->slab_bytes, CAIRN_SAFETENSORS_ALIGN)};
     cairn_buf_clear(&ret->header);
-    CAIRN_TRY(
-        cairn_safetensors_write(naming.entries, naming.count, &ret->header, &shard->bytes, err));
+    CAIRN_TRY(cairn_safetensors_write(naming.entries, naming.count, NULL, &ret->header,
+                                      &shard->bytes, err));
     add_run(ret, ret->header.data, ret->header.size, NULL);
     for (size_t i = 0; i < naming.count; i++) {
         struct cairn_client_piece *piece = ret->sorted[naming.entries[i].tag];

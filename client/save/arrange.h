@@ -94,6 +94,12 @@ struct cairn_pieces {
     struct cairn_tensor_piece *described; /* in texts, per source; NULL: of cairn_save_again */
     struct cairn_client_piece *_Atomic spares[CAIRN_CLIENT_SPARES];
 };
+/* An array for so many pieces, perhaps that of an earlier save: fresh pages cost more than all else
+ * that describing does. NULL: no memory. give takes one back, of this capacity; it keeps the
+ * CAIRN_CLIENT_SPARES largest of the process until forget. */
+struct cairn_client_piece *cairn_client_array_take(size_t count, size_t *ret_capacity);
+void cairn_client_array_give(struct cairn_client_piece *take_array, size_t capacity);
+void cairn_client_array_forget(void);
 /* A process-wide unique number for a description. */
 uint64_t cairn_client_known_number(void);
 void cairn_client_known_hold(struct cairn_pieces *known);

@@ -13,6 +13,7 @@
 #include "client/session/options.h"
 #include "client/session/process.h"
 #include "client/session/wire.h"
+#include "common/hooks.h"
 
 /* A label of the save, not of the API: server/ui/timeline.js draws a flag where it is. */
 #define PREEMPTED "cairn.preempted"
@@ -106,7 +107,7 @@ static void replace_json(json_t **kept, json_t **given) {
 
 enum cairn_code cairn_save_set_meta(struct cairn_save *save, const char *labels_json,
                                     const char *meta_json, struct cairn_error *err) {
-    CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
+    CAIRN_CLIENT_DESCRIBE_CALL(save, err);
     CAIRN_TRY(cairn_client_save_describable(save, err));
     const struct meta_text text = {labels_json, meta_json};
     CAIRN_AUTO_JSON json_t *labels = NULL, *meta = NULL;
@@ -154,7 +155,6 @@ static enum cairn_code make_begin(struct cairn_save *save, const struct cairn_sa
     if (options->follow)
         CAIRN_TRY(
             cairn_client_speaks(save->session, VERSION_OF_FOLLOWING, "to follow rank 0", err));
-    save->follows = options->follow != 0;
     bool finer = options->split_count && cairn_client_can_look(save->session);
     CAIRN_TRY(cairn_client_shares_open(&save->shares, options->splits, options->split_count, finer,
                                        &splits, err));
@@ -163,8 +163,12 @@ static enum cairn_code make_begin(struct cairn_save *save, const struct cairn_sa
     save->begin = CAIRN_PACK(
         begin, .splits = splits, .step = save->step, .n = save->n, .on_exists = on_exists,
         .skip = options->skip != 0, .format = options->format, .labels = labels, .meta = meta,
-        .abort_on_disconnect = save->session->abort_on_disconnect, .follow = save->follows);
+        .abort_on_disconnect = save->session->abort_on_disconnect, .follow = options->follow != 0);
     if (!save->begin) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the begin");
+    if (!options->follow) return CAIRN_OK;
+    CAIRN_CRASHPOINT("client.begin.made");
+    CAIRN_HOLD(&save->session->lock);
+    save->follows = true; /* from here on the session's thread may send the begin */
     return CAIRN_OK;
 }
 
@@ -439,7 +443,7 @@ enum cairn_code cairn_session_warning(struct cairn_session *session, struct cair
     if (!first->code) return CAIRN_OK;
     if (err) *err = *first;
     *first = (struct cairn_error){0};
-    return cairn_within(err, CAIRN_UNAVAILABLE, "%s rank %u", session->run, session->rank);
+    return cairn_client_named(session, CAIRN_UNAVAILABLE, err);
 }
 
 /* ---- the call ---- */
@@ -527,6 +531,7 @@ enum cairn_code cairn_save_begin(struct cairn_session *session, uint64_t step,
     if (!save) {
         const struct cairn_client_failed failed = {.step = step, .n = n};
         (void)cairn_fail(err, CAIRN_NO_MEMORY, "step %" PRIu64 ": no memory for a save", step);
+        (void)cairn_client_about(session, CAIRN_NO_MEMORY, err);
         cairn_client_process_settle(&counter, step, n);
         cairn_client_report_add(session, &failed, err);
         return CAIRN_NO_MEMORY;
@@ -549,6 +554,7 @@ enum cairn_code cairn_save_begin(struct cairn_session *session, uint64_t step,
 
 /* The lock is held. */
 static bool any_generation_used(const struct cairn_session *session) {
+    if (session->locked.slab_users) return true;
     for (uint32_t i = 0; i < session->slab_count; i++) {
         const struct cairn_client_generation *at = &session->saves->generations[i];
         if (at->held || at->lent) return true;
@@ -567,7 +573,10 @@ static enum cairn_code take_all(struct cairn_session *session, uint64_t deadline
         if (!any_generation_used(session)) break;
         enum cairn_code code = cairn_client_pause(session, deadline_ms, err);
         if (code == CAIRN_TIMEOUT)
-            return cairn_fail(err, code, "a save still needs the memory that the session has");
+            return cairn_fail(
+                err, code,
+                "an earlier save, or a warm-up, still needs the memory that the session has; "
+                "wait for its commit, or give this call a longer timeout_ms");
         CAIRN_TRY(code);
     }
     cairn_client_slabs_take(session, ret);
@@ -591,10 +600,13 @@ static enum cairn_code ask_for_slabs(struct cairn_session *session, uint32_t epo
     uint64_t node_bytes =
         session->node_bytes + session->local_world_size * CAIRN_CLIENT_HEADER_BYTES;
     uint64_t left_ms = cairn_client_left_ms(deadline_ms) / 4 * 3; /* answered before our deadline */
+    const struct cairn_client_device *device = &session->device;
+    int numa_node = device->handle ? device->plugin->numa_node(device->handle) : -1;
     const struct cairn_client_request request = {
-        CAIRN_CLIENT_REQUEST(slabs,
-                             .wait_staged_ms = cairn_min_u64(session->wait_staged_ms, left_ms),
-                             .bytes = bytes, .node_bytes = node_bytes),
+        CAIRN_CLIENT_REQUEST(
+            slabs, .wait_staged_ms = cairn_min_u64(session->wait_staged_ms, left_ms),
+            .bytes = bytes, .node_bytes = node_bytes,
+            .numa_node = numa_node < 0 ? (uint32_t)CAIRN_MESSAGE_NONE : (uint32_t)numa_node),
         .epoch = epoch, .deadline_ms = deadline_ms};
     CAIRN_TRY(cairn_client_call(session, &request, &answer, err));
     CAIRN_TRY(cairn_client_slabs_map(&answer, session->bytes, ret, err));
@@ -614,6 +626,12 @@ static enum cairn_code put_slabs(struct cairn_session *session, uint32_t epoch,
     return cairn_fail(err, CAIRN_UPLOADER_GONE, "the uploader at %s went away", session->socket);
 }
 
+/* Where a device is known the pages are locked here, outside of a save's stall. */
+static void lock_slabs(struct cairn_session *session, const struct cairn_client_slabs *slabs) {
+    for (uint32_t i = 0; i < slabs->count && session->device.handle; i++)
+        cairn_client_device_lock(session, &slabs->slabs[i], false, "saves");
+}
+
 static enum cairn_code reserve(struct cairn_session *session, uint64_t deadline_ms,
                                struct cairn_error *err) {
     struct cairn_client_slabs slabs = {0};
@@ -624,6 +642,7 @@ static enum cairn_code reserve(struct cairn_session *session, uint64_t deadline_
     CAIRN_TRY(code);
     release_slabs(session, &slabs);
     code = ask_for_slabs(session, epoch, deadline_ms, &slabs, err);
+    if (!code) lock_slabs(session, &slabs);
     if (!code) code = put_slabs(session, epoch, &slabs, err);
     release_slabs(session, &slabs); /* only what did not go to the session */
     return code;
@@ -651,7 +670,7 @@ static enum cairn_code reserve_all(struct cairn_session *session, uint64_t bytes
     session->bytes = bytes;
     session->node_bytes = node_bytes;
     enum cairn_code code = reserve(session, deadline_ms, err);
-    if (code) (void)cairn_within(err, code, "%s rank %u", session->run, session->rank);
+    if (code) (void)cairn_client_named(session, code, err);
     cairn_lock_take(&session->lock);
     session->saves->reserving = false;
     if (session->slab_count && code) { /* nothing was returned: restore the old sizes */

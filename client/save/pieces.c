@@ -7,7 +7,9 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "api/table/dtype.h"
 #include "client/save/arrange.h"
@@ -21,20 +23,17 @@
 #include "formats/convert.h"
 
 #define PIECES_MAX (UINT32_C(1) << 21) /* the most rows of a rank table */
-#define STREAM_BYTES_MIN (64 * CAIRN_KIB)
-#define STREAMS_MAX (UINT32_C(1) << 20)
 
 /* If the handle is then left unstaged, a later save takes its generation (client/save/begin.c). */
-static enum cairn_code note_misused(struct cairn_save *save, enum cairn_code code) {
+static enum cairn_code refused(struct cairn_save *save, enum cairn_code code,
+                               struct cairn_error *err) {
     CAIRN_HOLD(&save->session->lock);
     save->misused = true;
-    return code;
+    return cairn_client_save_about(save, code, err);
 }
 
-/* Nothing is added between layout and copy, and after the copy neither files nor pieces that the
- * caller writes into the slab. */
-static enum cairn_code check_extensible(struct cairn_save *save, bool early_only,
-                                        struct cairn_error *err) {
+enum cairn_code cairn_client_save_extensible(struct cairn_save *save, bool early_only,
+                                             struct cairn_error *err) {
     if (!save->kept) return CAIRN_OK;
     if (!save->kept->copied)
         return cairn_fail(err, CAIRN_INVALID,
@@ -88,7 +87,9 @@ static enum cairn_code check_source(const struct cairn_tensor_piece *from,
     if (from->source_stride && places && !from->source)
         return cairn_fail(err, CAIRN_INVALID, "strides are of a source in memory");
     if (piece->kind == CAIRN_TENSOR_REPLICATED && piece->bytes != piece->tensor_bytes)
-        return cairn_fail(err, CAIRN_INVALID, "a replicated tensor is given as a whole");
+        return cairn_fail(err, CAIRN_INVALID,
+                          "a replicated tensor is given as a whole; one of which this rank has a "
+                          "part is sharded");
     return CAIRN_OK;
 }
 
@@ -115,7 +116,8 @@ static enum cairn_code describe(const struct cairn_tensor_piece *from,
                                 struct cairn_client_piece *ret, struct cairn_error *err) {
     uint64_t elements = 0;
     if (from->kind < CAIRN_SHARDED || from->kind > CAIRN_LOCAL)
-        return cairn_fail(err, CAIRN_INVALID, "kind %d is unknown", (int)from->kind);
+        return cairn_fail(err, CAIRN_INVALID, "kind %d is none of enum cairn_kind",
+                          (int)from->kind);
     ret->kind = (enum cairn_tensor_kind)from->kind;
     CAIRN_TRY(cairn_client_piece_shape(from, ret, &elements, err));
     if (from->kind == CAIRN_ALIAS) {
@@ -154,17 +156,29 @@ static bool keep_text(struct cairn_client_texts *texts, const char **text) {
     return *text != NULL;
 }
 
+static bool keep_texts(struct cairn_save *save, struct cairn_client_piece *piece) {
+    return keep_text(&save->texts, (const char **)&piece->name) &&
+           keep_text(&save->texts, (const char **)&piece->alias_of) &&
+           keep_text(&save->texts, (const char **)&piece->in_file);
+}
+
+/* The place of the next piece. */
+static enum cairn_code make_room(struct cairn_save *save, size_t count,
+                                 struct cairn_client_piece **ret, struct cairn_error *err) {
+    if (!save->pieces) save->pieces = cairn_client_array_take(count, &save->piece_capacity);
+    CAIRN_TRY(CAIRN_ARRAY_ROOM_FOR(save->pieces, save->piece_count, count, save->piece_capacity,
+                                   PIECES_MAX, "pieces", err));
+    *ret = &save->pieces[save->piece_count];
+    return CAIRN_OK;
+}
+
 static enum cairn_code append_piece(struct cairn_save *save, const struct cairn_client_piece *piece,
                                     struct cairn_error *err) {
-    CAIRN_TRY(CAIRN_ARRAY_ROOM(save->pieces, save->piece_count, save->piece_capacity, PIECES_MAX,
-                               "pieces", err));
-    struct cairn_client_piece *made = &save->pieces[save->piece_count];
+    struct cairn_client_piece *made = NULL;
+    CAIRN_TRY(make_room(save, 1, &made, err));
     *made = *piece;
     if (piece->strided) made->strided = malloc(sizeof *made->strided);
-    if (!keep_text(&save->texts, (const char **)&made->name) ||
-        !keep_text(&save->texts, (const char **)&made->alias_of) ||
-        !keep_text(&save->texts, (const char **)&made->in_file) ||
-        (piece->strided && !made->strided)) {
+    if (!keep_texts(save, made) || (piece->strided && !made->strided)) {
         if (piece->strided) free(made->strided);
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a piece");
     }
@@ -174,33 +188,59 @@ static enum cairn_code append_piece(struct cairn_save *save, const struct cairn_
     return CAIRN_OK;
 }
 
-/* Appends the piece, or this rank's share of it if a replica group lists it. */
+/* Appends the piece, or this rank's share of it where a replica group lists it. */
 static enum cairn_code add_pieces(struct cairn_save *save, const struct cairn_client_piece *made,
                                   struct cairn_error *err) {
     struct cairn_client_piece parts[CAIRN_PLAN_SPLIT_FRAGMENTS_MAX];
     bool listed = false;
     unsigned count = 0;
-    if (!save->shares.count) return append_piece(save, made, err);
     CAIRN_TRY(cairn_client_shares_cut(&save->shares, made, &listed, parts, &count, err));
     if (!listed) return append_piece(save, made, err);
     for (unsigned i = 0; i < count; i++) CAIRN_TRY(append_piece(save, &parts[i], err));
     return CAIRN_OK;
 }
 
-/* Adds one region of a described piece; its source begins at byte `from`. */
+/* One region of a described piece; its source begins at byte `from`. Texts are the caller's. */
+static enum cairn_code read_region(const struct cairn_save *save,
+                                   const struct cairn_tensor_piece *region, uint64_t from,
+                                   struct cairn_client_piece *ret, struct cairn_error *err) {
+    memset(ret, 0, sizeof *ret);
+    ret->name = (char *)(uintptr_t)region->name;
+    ret->alias_of = (char *)(uintptr_t)region->alias_of;
+    ret->in_file = (char *)(uintptr_t)region->in_file;
+    ret->source = region->source;
+    ret->by_caller = region->by_caller != 0;
+    ret->fill = region->fill;
+    ret->fill_owner = region->fill_owner;
+    ret->source_from = region->fill ? from : 0;
+    ret->file_offset = region->file_offset;
+    CAIRN_TRY(describe(region, ret, err));
+    return read_memory(save->session, region, ret, err);
+}
+
+/* Without splits the piece is read into its place: a model has 100,000 of them. */
+static enum cairn_code append_region(struct cairn_save *save,
+                                     const struct cairn_tensor_piece *region, uint64_t from,
+                                     struct cairn_error *err) {
+    struct cairn_client_piece *made = NULL;
+    CAIRN_TRY(make_room(save, 1, &made, err));
+    enum cairn_code code = read_region(save, region, from, made, err);
+    if (!code && !keep_texts(save, made))
+        code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a piece");
+    if (code) {
+        free(made->strided);
+        return code;
+    }
+    made->late = save->kept && save->kept->copied;
+    save->piece_count++;
+    return CAIRN_OK;
+}
+
 static enum cairn_code add_region(struct cairn_save *save, const struct cairn_tensor_piece *region,
                                   uint64_t from, struct cairn_error *err) {
-    struct cairn_client_piece made = {.name = (char *)(uintptr_t)region->name,
-                                      .alias_of = (char *)(uintptr_t)region->alias_of,
-                                      .in_file = (char *)(uintptr_t)region->in_file,
-                                      .source = region->source,
-                                      .by_caller = region->by_caller != 0,
-                                      .fill = region->fill,
-                                      .fill_owner = region->fill_owner,
-                                      .source_from = region->fill ? from : 0,
-                                      .file_offset = region->file_offset};
-    enum cairn_code code = describe(region, &made, err);
-    if (!code) code = read_memory(save->session, region, &made, err);
+    struct cairn_client_piece made;
+    if (!save->shares.count) return append_region(save, region, from, err);
+    enum cairn_code code = read_region(save, region, from, &made, err);
     if (!code) code = add_pieces(save, &made, err);
     free(made.strided);
     return code;
@@ -253,7 +293,7 @@ static enum cairn_code add_regions(struct cairn_save *save, const struct cairn_t
 static enum cairn_code add_tensor(struct cairn_save *save, const struct cairn_tensor_piece *piece,
                                   struct cairn_error *err) {
     size_t before = save->piece_count;
-    CAIRN_TRY(check_extensible(save, piece->by_caller || piece->in_file, err));
+    CAIRN_TRY(cairn_client_save_extensible(save, piece->by_caller || piece->in_file, err));
     enum cairn_code code =
         piece->region_count <= 1 ? add_region(save, piece, 0, err) : add_regions(save, piece, err);
     for (size_t i = before; i < save->piece_count && !code; i++) {
@@ -267,14 +307,18 @@ static enum cairn_code add_tensor(struct cairn_save *save, const struct cairn_te
     return code;
 }
 
-/* Reads one element of an array sized by its first. */
+/* Reads one element of an array sized by its first: where it stands, or as a copy in `own` if the
+ * program was compiled with another struct. */
 static enum cairn_code read_one(const struct cairn_tensor_piece *pieces, size_t index,
-                                struct cairn_tensor_piece *ret, struct cairn_error *err) {
+                                struct cairn_tensor_piece *own,
+                                const struct cairn_tensor_piece **ret, struct cairn_error *err) {
     const uint8_t *at = (const uint8_t *)pieces + index * pieces->size;
     if (memcmp(at, &pieces->size, sizeof pieces->size) != 0)
-        return cairn_fail(err, CAIRN_INVALID, "piece %zu: the size of its struct differs", index);
-    CAIRN_TRY(cairn_client_options(at, ret, sizeof *ret, "piece", err));
-    return cairn_client_piece_name(ret->name, err);
+        return cairn_fail(err, CAIRN_INVALID,
+                          "piece %zu: its `size` is not that of the first piece", index);
+    *ret = pieces->size == sizeof *own ? &pieces[index] : own;
+    if (*ret == own) CAIRN_TRY(cairn_client_options(at, own, sizeof *own, "piece", err));
+    return cairn_client_piece_name((*ret)->name, err);
 }
 
 static enum cairn_code add_all(struct cairn_save *save, const struct cairn_tensor_piece *pieces,
@@ -282,44 +326,44 @@ static enum cairn_code add_all(struct cairn_save *save, const struct cairn_tenso
     size_t before = save->piece_count, done = 0;
     uint32_t sources_before = save->source_count;
     struct cairn_tensor_piece own;
+    const struct cairn_tensor_piece *one = NULL;
     enum cairn_code code = CAIRN_OK;
     if (count && !pieces) return cairn_fail(err, CAIRN_INVALID, "no piece");
+    cairn_client_shares_call(&save->shares);
+    struct cairn_client_piece *first = NULL;
     if (count > 1) /* in one step, because growing moves the array */
-        CAIRN_TRY(CAIRN_ARRAY_ROOM_FOR(save->pieces, save->piece_count, count, save->piece_capacity,
-                                       PIECES_MAX, "pieces", err));
+        CAIRN_TRY(make_room(save, count, &first, err));
     for (; done < count; done++) {
-        code = read_one(pieces, done, &own, err);
+        code = read_one(pieces, done, &own, &one, err);
         if (code) break;
-        code = add_tensor(save, &own, err);
+        code = add_tensor(save, one, err);
         if (!code) continue;
-        code = cairn_within(err, code, "tensor %s", own.name);
+        code = cairn_within(err, code, "tensor %s", one->name);
         break;
     }
     if (!code) return CAIRN_OK;
     *ret_bad = done;
     while (save->piece_count > before) free(save->pieces[--save->piece_count].strided);
-    while (save->shares.count && done-- > 0)
-        if (read_one(pieces, done, &own, NULL) == CAIRN_OK)
-            cairn_client_shares_forget(&save->shares, own.name);
+    cairn_client_shares_undo(&save->shares);
     save->source_count = sources_before;
-    return note_misused(save, code);
+    return refused(save, code, err);
 }
 
 enum cairn_code cairn_save_tensor(struct cairn_save *save, const struct cairn_tensor_piece *piece,
                                   struct cairn_error *err) {
-    CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
+    CAIRN_CLIENT_DESCRIBE_CALL(save, err);
     CAIRN_TRY(cairn_client_save_describable(save, err));
     size_t bad = 0;
-    if (!piece) return cairn_fail(err, note_misused(save, CAIRN_INVALID), "no piece");
+    if (!piece) return refused(save, cairn_fail(err, CAIRN_INVALID, "no piece"), err);
     return add_all(save, piece, 1, &bad, err);
 }
 
 enum cairn_code cairn_save_tensors(struct cairn_save *save, const struct cairn_tensor_piece *pieces,
                                    size_t count, size_t *ret_bad, struct cairn_error *err) {
-    CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
+    CAIRN_CLIENT_DESCRIBE_CALL(save, err);
     CAIRN_TRY(cairn_client_save_describable(save, err));
     size_t bad = 0;
-    if (count && !pieces) return cairn_fail(err, note_misused(save, CAIRN_INVALID), "no pieces");
+    if (count && !pieces) return refused(save, cairn_fail(err, CAIRN_INVALID, "no pieces"), err);
     enum cairn_code code = add_all(save, pieces, count, &bad, err);
     if (!code) return CAIRN_OK;
     if (ret_bad) *ret_bad = bad;
@@ -330,14 +374,14 @@ enum cairn_code cairn_save_tensors(struct cairn_save *save, const struct cairn_t
 
 static enum cairn_code add_raw(struct cairn_save *save, struct cairn_client_raw raw,
                                struct cairn_error *err) {
-    enum cairn_code code = check_extensible(save, raw.file, err);
+    enum cairn_code code = cairn_client_save_extensible(save, raw.file, err);
     if (!code) code = cairn_shard_name_check(cairn_view_of(raw.name), err);
     if (!code) code = cairn_shard_names_add(&save->raw_names, cairn_view_of(raw.name), err);
     if (!code)
         code = CAIRN_ARRAY_ROOM(save->raws, save->raw_count, save->raw_capacity, PIECES_MAX,
                                 "raw shards and files", err);
     if (code) {
-        code = cairn_within(err, note_misused(save, code), "shard %s", raw.name);
+        code = refused(save, cairn_within(err, code, "shard %s", raw.name), err);
         free(raw.name);
         return code;
     }
@@ -348,11 +392,11 @@ static enum cairn_code add_raw(struct cairn_save *save, struct cairn_client_raw 
 
 enum cairn_code cairn_save_raw(struct cairn_save *save, const char *name, const void *source,
                                uint64_t bytes, struct cairn_error *err) {
-    CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
+    CAIRN_CLIENT_DESCRIBE_CALL(save, err);
     CAIRN_TRY(cairn_client_save_describable(save, err));
     if (!name || (bytes && !source))
-        return cairn_fail(err, note_misused(save, CAIRN_INVALID),
-                          "a raw shard needs a name and a source");
+        return refused(
+            save, cairn_fail(err, CAIRN_INVALID, "a raw shard needs a name and a source"), err);
     char *stored = NULL;
     if (asprintf(&stored, "rank-%05" PRIu32 "/%s", save->session->rank, name) < 0)
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a shard name");
@@ -400,35 +444,31 @@ static enum cairn_code send_file(struct cairn_save *save, const char *name, int 
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_save_file(struct cairn_save *save, const char *name, int fd, uint64_t bytes,
-                                struct cairn_error *err) {
-    CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
-    CAIRN_TRY(cairn_client_save_describable(save, err));
-    if (!name || bytes > (UINT64_C(1) << 62))
-        return cairn_fail(err, note_misused(save, CAIRN_INVALID),
-                          "a file shard needs a name and a size");
-    enum cairn_code code = check_file(fd, bytes, err);
-    if (code) return cairn_within(err, note_misused(save, code), "shard %s", name);
+enum cairn_code cairn_client_save_add_file(struct cairn_save *save, const char *name,
+                                           uint64_t bytes, struct cairn_error *err) {
     char *stored = strdup(name);
     if (!stored) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a shard name");
     const struct cairn_client_raw raw = {.name = stored, .bytes = bytes, .file = true};
-    CAIRN_TRY(add_raw(save, raw, err));
+    return add_raw(save, raw, err);
+}
+
+enum cairn_code cairn_save_file(struct cairn_save *save, const char *name, int fd, uint64_t bytes,
+                                struct cairn_error *err) {
+    CAIRN_CLIENT_DESCRIBE_CALL(save, err);
+    CAIRN_TRY(cairn_client_save_describable(save, err));
+    if (!name || bytes > (UINT64_C(1) << 62))
+        return refused(save, cairn_fail(err, CAIRN_INVALID, "a file shard needs a name and a size"),
+                       err);
+    enum cairn_code code = check_file(fd, bytes, err);
+    if (code) return refused(save, cairn_within(err, code, "shard %s", name), err);
+    CAIRN_TRY(cairn_client_save_add_file(save, name, bytes, err));
     code = send_file(save, name, fd, bytes, err);
     if (!code) return CAIRN_OK;
     (void)cairn_within(err, code, "shard %s", name);
     return cairn_client_save_fail(save, code, err);
 }
 
-/* ---- items and streams: tensors of type ITEM; a stream keeps its bytes until the copy ---- */
-
-struct cairn_stream {
-    struct cairn_save *save;
-    char *name; /* owned */
-    enum cairn_kind kind;
-    uint8_t *data; /* owned; the save's after close */
-    size_t size, capacity;
-    bool closed;
-};
+/* ---- items: tensors of type ITEM ---- */
 
 enum cairn_code cairn_save_item(struct cairn_save *save, const struct cairn_item *item,
                                 struct cairn_error *err) {
@@ -448,94 +488,13 @@ enum cairn_code cairn_save_item(struct cairn_save *save, const struct cairn_item
     return cairn_save_tensor(save, &piece, err);
 }
 
-enum cairn_code cairn_save_stream(struct cairn_save *save, const char *name, enum cairn_kind kind,
-                                  struct cairn_stream **ret, struct cairn_error *err) {
-    CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
-    CAIRN_TRY(cairn_client_save_describable(save, err));
-    if (!name || !ret || (kind && kind != CAIRN_LOCAL && kind != CAIRN_REPLICATED))
-        return cairn_fail(err, CAIRN_INVALID, "a stream needs a name, and is local or replicated");
-    struct cairn_stream *stream = calloc(1, sizeof *stream);
-    if (stream) stream->name = strdup(name);
-    if (!stream || !stream->name) {
-        free(stream);
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a stream");
-    }
-    stream->save = save;
-    stream->kind = kind;
-    *ret = stream;
-    return CAIRN_OK;
-}
-
-static enum cairn_code make_room(struct cairn_stream *stream, size_t bytes,
-                                 struct cairn_error *err) {
-    uint64_t limit = stream->save->session->bytes, used = stream->save->stream_bytes;
-    if (used > limit || bytes > limit - used)
-        return cairn_fail(err, CAIRN_TOO_LARGE,
-                          "stream %s: %" PRIu64 " bytes are in the save's streams and %zu come, "
-                          "the session was opened for %" PRIu64,
-                          cairn_short(stream->name).text, used, bytes, limit);
-    if (bytes <= stream->capacity - stream->size) return CAIRN_OK;
-    size_t capacity = (size_t)cairn_max_u64(stream->capacity, STREAM_BYTES_MIN);
-    while (capacity < stream->size + bytes) capacity *= 2;
-    uint8_t *data = realloc(stream->data, capacity);
-    if (!data) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a stream");
-    stream->data = data;
-    stream->capacity = capacity;
-    return CAIRN_OK;
-}
-
-static enum cairn_code check_open(const struct cairn_stream *stream, struct cairn_error *err) {
-    if (stream->closed)
-        return cairn_fail(err, CAIRN_INVALID, "stream %s is closed",
-                          cairn_short(stream->name).text);
-    return cairn_client_save_describable(stream->save, err);
-}
-
-enum cairn_code cairn_stream_write(struct cairn_stream *stream, const void *data, size_t bytes,
-                                   struct cairn_error *err) {
-    if (!stream || (!data && bytes))
-        return cairn_fail(err, CAIRN_INVALID, "no stream, or nothing to write");
-    CAIRN_CLIENT_SAVE_OWN_CALL(stream->save, err);
-    CAIRN_TRY(check_open(stream, err));
-    CAIRN_TRY(make_room(stream, bytes, err));
-    if (bytes) memcpy(stream->data + stream->size, data, bytes);
-    stream->size += bytes;
-    stream->save->stream_bytes += bytes;
-    return CAIRN_OK;
-}
-
-enum cairn_code cairn_stream_close(struct cairn_stream *stream, struct cairn_error *err) {
-    if (!stream) return cairn_fail(err, CAIRN_INVALID, "no stream");
-    struct cairn_save *save = stream->save;
-    CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
-    CAIRN_TRY(check_open(stream, err));
-    CAIRN_TRY(CAIRN_ARRAY_ROOM(save->owned, save->owned_count, save->owned_capacity, STREAMS_MAX,
-                               "streams of a save", err));
-    const struct cairn_item item = {.size = sizeof item,
-                                    .name = stream->name,
-                                    .kind = stream->kind,
-                                    .source = stream->data,
-                                    .bytes = stream->size};
-    CAIRN_TRY(cairn_save_item(save, &item, err));
-    save->owned[save->owned_count++] = CAIRN_TAKE(stream->data);
-    stream->closed = true;
-    return CAIRN_OK;
-}
-
-void cairn_stream_free(struct cairn_stream *stream) {
-    if (!stream) return;
-    if (!stream->closed) stream->save->stream_bytes -= stream->size;
-    free(stream->name);
-    free(stream->data);
-    free(stream);
-}
-
 /* ---- reuse of known pieces or of an earlier save ---- */
 
 static enum cairn_code check_count(const struct cairn_pieces *known, const void *const *sources,
                                    size_t count, struct cairn_error *err) {
     if (sources ? count == known->source_count : !count) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_INVALID, "%zu sources of what has %" PRIu32, count,
+    return cairn_fail(err, CAIRN_INVALID,
+                      "%zu sources for pieces that were described with %" PRIu32, count,
                       known->source_count);
 }
 
@@ -568,7 +527,7 @@ static enum cairn_code adopt(struct cairn_save *save, struct cairn_pieces *known
                              const void *const *sources, struct cairn_error *err) {
     struct cairn_client_piece *pieces = cairn_client_known_take(known);
     if (!pieces) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the pieces");
-    free(save->pieces);
+    cairn_client_array_give(save->pieces, save->piece_capacity);
     save->pieces = pieces;
     save->piece_count = save->piece_capacity = known->count;
     save->known = known;
@@ -598,7 +557,7 @@ static enum cairn_code add_raws(struct cairn_save *save, const struct cairn_piec
         uint32_t index = save->source_count;
         if (sources) raw.source = sources[raw.source_index];
         if (raw.bytes && !raw.source)
-            return cairn_fail(err, CAIRN_INVALID, "the source of shard %s is NULL", raw.name);
+            return cairn_fail(err, CAIRN_INVALID, "shard %s: its source is NULL", raw.name);
         raw.name = strdup(raw.name);
         if (!raw.name) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a shard name");
         CAIRN_TRY(add_raw(save, raw, err));
@@ -608,34 +567,46 @@ static enum cairn_code add_raws(struct cairn_save *save, const struct cairn_piec
     return CAIRN_OK;
 }
 
+/* Takes the description back; the save's replica groups stay. */
+static void drop_adopted(struct cairn_save *save) {
+    struct cairn_client_shares shares = save->shares;
+    save->shares = (struct cairn_client_shares){0};
+    cairn_client_save_drop_pieces(save);
+    save->shares = shares;
+}
+
 static enum cairn_code use_known(struct cairn_save *save, struct cairn_pieces *known,
                                  const void *const *sources, size_t source_count,
                                  struct cairn_error *err) {
     CAIRN_TRY(check_count(known, sources, source_count, err));
-    CAIRN_TRY(cairn_client_shares_join(&save->shares, &known->shares, err));
+    cairn_client_shares_call(&save->shares);
+    enum cairn_code code = cairn_client_shares_join(&save->shares, &known->shares, err);
+    if (code) {
+        cairn_client_shares_undo(&save->shares);
+        return code;
+    }
     bool first = !save->piece_count && !save->raw_count && !save->known && !save->kept;
     size_t before = save->piece_count;
-    enum cairn_code code =
-        first ? adopt(save, known, sources, err) : append_known(save, known, sources, err);
+    code = first ? adopt(save, known, sources, err) : append_known(save, known, sources, err);
     if (!code) code = add_raws(save, known, sources, err);
     if (!code && first) code = keep_sources(save, sources, source_count, err);
     if (!code) save->source_count += known->source_count;
-    if (code && first) cairn_client_save_drop_pieces(save);
+    if (code && first) drop_adopted(save);
     while (code && !first && save->piece_count > before)
         free(save->pieces[--save->piece_count].strided);
-    if (code) cairn_client_shares_part(&save->shares, &known->shares);
+    if (code) cairn_client_shares_undo(&save->shares);
     return code;
 }
 
 enum cairn_code cairn_save_pieces(struct cairn_save *save, struct cairn_pieces *known,
                                   const void *const *sources, size_t source_count,
                                   struct cairn_error *err) {
-    CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
+    CAIRN_CLIENT_DESCRIBE_CALL(save, err);
     CAIRN_TRY(cairn_client_save_describable(save, err));
-    if (!known) return cairn_fail(err, note_misused(save, CAIRN_INVALID), "no known pieces");
-    enum cairn_code code = check_extensible(save, known->early_only, err);
+    if (!known) return refused(save, cairn_fail(err, CAIRN_INVALID, "no known pieces"), err);
+    enum cairn_code code = cairn_client_save_extensible(save, known->early_only, err);
     if (!code) code = use_known(save, known, sources, source_count, err);
-    return code ? note_misused(save, code) : CAIRN_OK;
+    return code ? refused(save, code, err) : CAIRN_OK;
 }
 
 /* ---- making known pieces ---- */
@@ -713,7 +684,7 @@ enum cairn_code cairn_pieces_new(struct cairn_session *session,
     CAIRN_CLIENT_CALL(session, err);
     CAIRN_CLIENT_RET(ret, err);
     CAIRN_TRY(CAIRN_CLIENT_OPTIONS(options, &own, err));
-    if (!count || !pieces) return cairn_fail(err, CAIRN_INVALID, "there are no pieces");
+    if (!count || !pieces) return cairn_fail(err, CAIRN_INVALID, "no pieces to describe");
     struct cairn_save *of = calloc(1, sizeof *of); /* a scratch save; never begun */
     if (!of) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for known pieces");
     of->session = session;
@@ -763,6 +734,7 @@ enum cairn_code cairn_save_again(struct cairn_session *session, uint64_t step,
                                  struct cairn_save *previous, const void *const *sources,
                                  size_t source_count, struct cairn_save **ret,
                                  struct cairn_error *err) {
+    uint64_t started_us = cairn_mono_us();
     struct cairn_pieces *known = NULL;
     struct cairn_save_options own;
     struct cairn_save *save = NULL;
@@ -784,6 +756,8 @@ enum cairn_code cairn_save_again(struct cairn_session *session, uint64_t step,
         code = cairn_client_save_fail(save, code, err);
         cairn_save_free(save);
     }
-    if (!code) *ret = save;
-    return code;
+    if (code) return code;
+    save->stall_us = cairn_mono_us() - started_us;
+    *ret = save;
+    return CAIRN_OK;
 }

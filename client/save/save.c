@@ -74,6 +74,21 @@ static void settle_begin(const struct cairn_save *save) {
     cairn_client_process_settle(&counter, save->step, save->n);
 }
 
+/* No uploader needs their bytes again. */
+static void drop_streams(struct cairn_save *save) {
+    for (size_t i = 0; i < save->stream_count; i++) {
+        struct cairn_client_memory *stream = &save->streams[i];
+        cairn_client_process_unwatch(stream->fd);
+        close(stream->fd);
+        free(stream->shard);
+        free(stream->crcs);
+    }
+    if (save->session && save->session->saves)
+        save->session->saves->stream_count -= save->stream_count;
+    free(CAIRN_TAKE(save->streams));
+    save->stream_count = save->stream_capacity = 0;
+}
+
 void cairn_client_save_event(struct cairn_save *save, enum cairn_client_event event) {
     bool described = save->state.phase == CAIRN_CLIENT_PHASE_COUNTED || save->parked;
     enum cairn_client_reached before = save->state.reached;
@@ -89,6 +104,8 @@ void cairn_client_save_event(struct cairn_save *save, enum cairn_client_event ev
                       save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED,
                   (void)0); /* save.h#1 */
     if (cairn_client_save_over(save)) settle_begin(save);
+    if (cairn_client_save_over(save) || save->state.reached >= CAIRN_CLIENT_REACHED_DURABLE)
+        drop_streams(save);
     if (cairn_client_save_over(save) || save->state.reached > before)
         cairn_client_save_changed(save);
     /* A copying thread releases the generation itself; an unstaged save, or one that waits for its
@@ -122,7 +139,7 @@ void cairn_client_save_drop_pieces(struct cairn_save *save) {
     if (save->known)
         cairn_client_known_give(save->known, save->pieces);
     else
-        free(save->pieces);
+        cairn_client_array_give(save->pieces, save->piece_capacity);
     cairn_pieces_free(CAIRN_TAKE(save->known));
     cairn_client_texts_release(&save->texts);
     free(CAIRN_TAKE(save->sources));
@@ -185,10 +202,9 @@ enum cairn_code cairn_client_save_take(struct cairn_save *save, struct cairn_err
     cairn_lock_give(&session->lock);
     if (!taken) return CAIRN_OK;
     cairn_client_leave(session);
-    return cairn_fail(err, CAIRN_INVALID,
-                      "%s step %" PRIu64 ": another thread is in a call on this save's handle; one "
-                      "at a time may be (but for cairn_save_cancel, _status and _poll)",
-                      session->run, save->step);
+    return CAIRN_CLIENT_REFUSE(save, err,
+                               "another thread is in a call on this save's handle; one at a time "
+                               "may be (but for cairn_save_cancel, _status and _poll)");
 }
 
 void cairn_client_save_untake_at(struct cairn_save **save) {
@@ -200,12 +216,33 @@ void cairn_client_save_untake_at(struct cairn_save **save) {
     cairn_client_leave(session);
 }
 
+enum cairn_code cairn_client_save_about(const struct cairn_save *save, enum cairn_code code,
+                                        struct cairn_error *err) {
+    const struct cairn_error_subject subject = {.run = save->session->run_number,
+                                                .has_step = true,
+                                                .step = save->step,
+                                                .has_rank = true,
+                                                .rank = save->session->rank};
+    if (code) cairn_error_note(err, &subject);
+    return code;
+}
+
+struct cairn_client_stall cairn_client_stall_begin(struct cairn_save *save) {
+    bool outer = save->user.depth == 1; /* this thread's alone until it leaves the call */
+    return (struct cairn_client_stall){save, outer ? cairn_mono_us() : 0};
+}
+
+void cairn_client_stall_end(struct cairn_client_stall *stall) {
+    if (stall->since_us) stall->save->stall_us += cairn_mono_us() - stall->since_us;
+}
+
 enum cairn_code cairn_client_save_describable(struct cairn_save *save, struct cairn_error *err) {
     CAIRN_HOLD(&save->session->lock);
     if (cairn_client_save_over(save) && save->problem.code)
         return cairn_client_save_problem(save, err);
     if (save->state.phase != CAIRN_CLIENT_PHASE_COUNTED && !save->kept)
-        return CAIRN_CLIENT_REFUSE(save, err, "it was staged already");
+        return CAIRN_CLIENT_REFUSE(
+            save, err, "it was staged already, and takes nothing more; begin another save");
     return CAIRN_OK;
 }
 
@@ -213,8 +250,9 @@ enum cairn_code cairn_client_save_named(const struct cairn_save *save, enum cair
                                         struct cairn_error *err) {
     char which[24] = "";
     if (save->n > 1) snprintf(which, sizeof which, " n %u", save->n);
-    return cairn_within(err, code, "%s step %" PRIu64 " rank %u%s", save->session->run, save->step,
-                        save->session->rank, which);
+    (void)cairn_within(err, code, "%s step %" PRIu64 " rank %u%s", save->session->run, save->step,
+                       save->session->rank, which);
+    return cairn_client_save_about(save, code, err);
 }
 
 enum cairn_code cairn_client_save_problem(struct cairn_save *save, struct cairn_error *err) {
@@ -381,8 +419,11 @@ enum cairn_code cairn_client_save_fail(struct cairn_save *save, enum cairn_code 
 }
 
 static enum cairn_code refuse_committed(const struct cairn_save *save, struct cairn_error *err) {
-    return cairn_fail(err, CAIRN_ALREADY_COMMITTED, "%s step %" PRIu64 " is committed",
-                      save->session->run, save->step);
+    return cairn_client_save_about(save,
+                                   cairn_fail(err, CAIRN_ALREADY_COMMITTED,
+                                              "%s step %" PRIu64 " is committed",
+                                              save->session->run, save->step),
+                                   err);
 }
 
 /* Ends the save for its caller, so no later call returns the problem. Returns what to report to the
@@ -451,7 +492,8 @@ enum cairn_code cairn_save_fail(struct cairn_save *save, const char *reason,
     if (code == CAIRN_ALREADY_COMMITTED) {
         CAIRN_HOLD(&session->lock);
         cairn_client_save_event(save, CAIRN_CLIENT_EVENT_COMMIT);
-        return cairn_within(err, code, "%s step %" PRIu64, session->run, save->step);
+        (void)cairn_within(err, code, "%s step %" PRIu64, session->run, save->step);
+        return cairn_client_save_about(save, code, err);
     }
     if (code == CAIRN_OK) {
         (void)close_save(save, &why, false);
@@ -460,9 +502,9 @@ enum cairn_code cairn_save_fail(struct cairn_save *save, const char *reason,
     /* Q8: the session's thread reports it until an uploader has journaled it. */
     (void)cairn_client_save_fail(save, CAIRN_CANCELLED, &why);
     if (!id) (void)cairn_fail(err, code, "the uploader at %s is away", session->socket);
-    return cairn_within(err, code,
-                        "%s step %" PRIu64 ": the uploader is told again when it is back",
-                        session->run, save->step);
+    (void)cairn_within(err, code, "%s step %" PRIu64 ": the uploader is told again when it is back",
+                       session->run, save->step);
+    return cairn_client_save_about(save, code, err);
 }
 
 /* ---- the session's list ---- */
@@ -478,6 +520,7 @@ static void destroy(struct cairn_save *save) {
     cairn_client_stager_free(save->handed_over);
     cairn_client_stager_free(save->kept);
     close_fd(save);
+    drop_streams(save);
     for (size_t i = 0; i < save->sent_count; i++) free(save->sent[i].name);
     free(save->sent);
     free(save->waits_for);
@@ -495,7 +538,7 @@ void cairn_client_saves_sweep(struct cairn_session *session) {
     for (save = TAILQ_FIRST(&session->saves->all); save; save = next) {
         enum cairn_client_phase phase = save->state.phase;
         bool done =
-            save->freed && !save->finishing && !save->behind.busy &&
+            save->freed && !save->finishing && !save->offering && !save->behind.busy &&
             (phase == CAIRN_CLIENT_PHASE_COMMITTED ||
              (phase == CAIRN_CLIENT_PHASE_FAILED && (save->problem_returned || !CAIRN_RULE(Q43))));
         next = TAILQ_NEXT(save, place);
@@ -583,6 +626,7 @@ void cairn_client_saves_clear(struct cairn_session *session) {
         TAILQ_REMOVE(&session->saves->all, save, place);
         settle_begin(save);
         cairn_client_save_changed(save);
+        drop_streams(save);
         save->session = NULL;
         if (save->freed) destroy(save);
     }
@@ -663,8 +707,9 @@ enum cairn_code cairn_client_saves_last_problem(struct cairn_session *session, b
         if (save->problem.code && !save->problem_returned)
             return cairn_client_save_problem(save, err);
     if (!(gone || untold(session)) || !needs_uploader(session)) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_UPLOADER_GONE,
-                      "%s rank %u: the uploader at %s did not come back; what was staged and is "
-                      "not durable ends with this process",
-                      session->run, session->rank, session->socket);
+    (void)cairn_fail(err, CAIRN_UPLOADER_GONE,
+                     "%s rank %u: the uploader at %s did not come back; what was staged and is "
+                     "not durable ends with this process",
+                     session->run, session->rank, session->socket);
+    return cairn_client_about(session, CAIRN_UPLOADER_GONE, err);
 }

@@ -137,6 +137,14 @@ struct cairn_client_raw {
     uint32_t source_index;
     bool file; /* the uploader sends it from a descriptor */
 };
+/* A closed stream in memory of its own (client/save/streams.c), sealed against every change. */
+struct cairn_client_memory {
+    char *shard;   /* its name as stored; owned */
+    uint8_t *crcs; /* u32le CRC32C of each block; owned */
+    uint64_t bytes;
+    int fd;         /* owned */
+    uint32_t epoch; /* link whose uploader has it; 0: none */
+};
 /* A shard in the slab and the bytes that the store acknowledged. */
 struct cairn_client_sent {
     char *name; /* owned */
@@ -151,7 +159,8 @@ struct cairn_client_trouble {
 struct cairn_client_shares {
     struct cairn_split *const *splits; /* borrowed */
     size_t count;
-    bool **seen; /* per split and piece: described; owned */
+    uint32_t **seen; /* per split and piece: the call that described it; 0: none; owned */
+    uint32_t call;   /* the describing call under way */
 };
 /* A copy and its state (client/save/stager.h). */
 struct cairn_client_stager;
@@ -175,7 +184,7 @@ struct cairn_save {
     int generation;        /* -1: none */
     json_t *begin;         /* body of `begin`, to repeat it at a new uploader; owned */
     json_t *labels, *meta; /* set after the begin, sent with `seal`; owned, or NULL */
-    uint32_t file_epoch;   /* link that received the file descriptors; 0: none */
+    uint32_t file_epoch;   /* link that received the files' descriptors; 0: none */
     struct cairn_client_piece *pieces;
     size_t piece_count, piece_capacity;
     struct cairn_client_texts texts;
@@ -212,6 +221,9 @@ struct cairn_save {
     uint64_t durable_ms;            /* time it became durable; 0: not yet */
     struct cairn_client_sent *sent; /* by shard number in `stage`; owned */
     size_t sent_count;
+    struct cairn_client_memory *streams; /* until the save is durable or over; owned */
+    size_t stream_count, stream_capacity;
+    bool offering;                        /* the I/O thread is sending them to a new uploader */
     struct cairn_client_save_state state; /* changed only by cairn_client_save_event */
     struct cairn_client_behind behind;
     bool copied; /* everything described so far is copied: CAIRN_COPIED */
@@ -267,6 +279,7 @@ struct cairn_client_saves {
     uint32_t behind_count;                     /* threads of client/save/stage.c */
     const struct cairn_save *copier;           /* the save whose turn it is to be copied */
     uint32_t late_in_row;                  /* consecutive begins that found an unfinished save */
+    size_t stream_count;                   /* streams in memory of their own, of all saves */
     struct cairn_error late;               /* pending warning; CAIRN_OK: none */
     struct cairn_client_arrangement *kept; /* for a save with the same layout; owned; NULL: none */
     struct cairn_client_stale stale;
@@ -303,10 +316,27 @@ void cairn_client_save_untake_at(struct cairn_save **save);
     CAIRN_TRY(cairn_client_save_take((save), (err)));                                              \
     __attribute__((cleanup(cairn_client_save_untake_at)))                                          \
     CAIRN_UNUSED struct cairn_save *cairn_own_call = (save)
+/* Counts the rest of the caller's scope as time for which the save stopped its caller, unless an
+ * outer call counts it. Behind CAIRN_CLIENT_SAVE_OWN_CALL. */
+struct cairn_client_stall {
+    struct cairn_save *save;
+    uint64_t since_us; /* 0: an outer call counts */
+};
+struct cairn_client_stall cairn_client_stall_begin(struct cairn_save *save);
+void cairn_client_stall_end(struct cairn_client_stall *stall);
+#define CAIRN_CLIENT_DESCRIBE_CALL(save, err)                                                      \
+    CAIRN_CLIENT_SAVE_OWN_CALL((save), (err));                                                     \
+    __attribute__((cleanup(cairn_client_stall_end)))                                               \
+    CAIRN_UNUSED struct cairn_client_stall cairn_stall = cairn_client_stall_begin(save)
 /* CAIRN_INVALID, prefixed by run and step. */
 #define CAIRN_CLIENT_REFUSE(save, err, text, ...)                                                  \
-    cairn_fail((err), CAIRN_INVALID, "%s step %" PRIu64 ": " text, (save)->session->run,           \
-               (save)->step, ##__VA_ARGS__)
+    cairn_client_save_about((save),                                                                \
+                            cairn_fail((err), CAIRN_INVALID, "%s step %" PRIu64 ": " text,         \
+                                       (save)->session->run, (save)->step, ##__VA_ARGS__),         \
+                            (err))
+/* Notes run, step and rank in the error of a call on the save; returns code. */
+enum cairn_code cairn_client_save_about(const struct cairn_save *save, enum cairn_code code,
+                                        struct cairn_error *err);
 /* CAIRN_OK: pieces may be added. CAIRN_INVALID: it is staged. Else the problem that ended it. */
 enum cairn_code cairn_client_save_describable(struct cairn_save *save,
                                               struct cairn_error *err) CAIRN_MUST_USE;
@@ -393,6 +423,16 @@ bool cairn_client_saves_settle(struct cairn_session *session, uint64_t deadline_
  * and a staged save is not durable. */
 enum cairn_code cairn_client_saves_last_problem(struct cairn_session *session, bool gone,
                                                 struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- describing (pieces.c) ---- */
+
+/* Nothing is added between layout and copy, and after the copy neither files nor pieces that the
+ * caller writes into the slab. */
+enum cairn_code cairn_client_save_extensible(struct cairn_save *save, bool early_only,
+                                             struct cairn_error *err) CAIRN_MUST_USE;
+/* Describes a shard whose bytes the uploader gets by a descriptor. */
+enum cairn_code cairn_client_save_add_file(struct cairn_save *save, const char *name,
+                                           uint64_t bytes, struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- events of the uploader, and the offer to a new one (client/save/sink.c) ---- */
 

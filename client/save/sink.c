@@ -197,6 +197,12 @@ static void fail_unknown(const struct cairn_session *session, struct cairn_error
                          before, node);
 }
 
+/* The uploader has every byte, or had it before the save was over. */
+static void mark_streams_sent(struct cairn_save *save) {
+    for (size_t i = 0; i < save->stream_count; i++)
+        save->streams[i].epoch = save->session->locked.epoch + 1; /* as find_unsent compares */
+}
+
 static void take_state(struct cairn_save *save, const char *state, bool sealed) {
     struct cairn_error why = {0};
     if (save->state.phase == CAIRN_CLIENT_PHASE_CANCELLED) {
@@ -205,6 +211,7 @@ static void take_state(struct cairn_save *save, const char *state, bool sealed) 
     }
     bool ended = strcmp(state, "ended") == 0; /* the uploader asks the server; a verdict follows */
     if (sealed || ended) cairn_client_save_event(save, CAIRN_CLIENT_EVENT_SEAL);
+    if (ended || strcmp(state, "durable") == 0) mark_streams_sent(save);
     if (ended || strcmp(state, "continues") == 0) return;
     if (strcmp(state, "durable") == 0) {
         cairn_client_save_event(save, CAIRN_CLIENT_EVENT_DURABLE);
@@ -310,6 +317,71 @@ static bool link_ended(enum cairn_code code) {
     return code == CAIRN_UPLOADER_GONE || code == CAIRN_TIMEOUT || code == CAIRN_CANCELLED;
 }
 
+/* ---- streams in memory of their own ---- */
+
+/* The new uploader has none of them. */
+static void note_unsent(struct cairn_session *session) {
+    CAIRN_HOLD(&session->lock);
+    struct cairn_save *save;
+    TAILQ_FOREACH(save, &session->saves->all, place)
+        for (size_t i = 0; i < save->stream_count; i++) save->streams[i].epoch = 0;
+}
+
+/* The new uploader may need the bytes of any save that is not durable; one of an older release
+ * takes them as files, before the seal. The lock is held. */
+static struct cairn_save *find_unsent(struct cairn_session *session) {
+    struct cairn_save *save;
+    bool files = session->locked.version < CAIRN_CLIENT_VERSION_OF_STREAMS;
+    TAILQ_FOREACH(save, &session->saves->all, place) {
+        bool sealed = save->state.reached >= CAIRN_CLIENT_REACHED_STAGED || save->seal_sent;
+        if (!save->id || cairn_client_save_over(save) || (files && sealed)) continue;
+        for (size_t i = 0; i < save->stream_count; i++)
+            if (save->streams[i].epoch != session->locked.epoch + 1) return save;
+    }
+    return NULL;
+}
+
+/* Ends a save whose streams the new uploader refuses, and reports it. */
+static void give_up(struct cairn_save *save, struct cairn_error *why) {
+    struct cairn_session *session = save->session;
+    struct cairn_client_failed failed = {0};
+    cairn_lock_take(&session->lock);
+    bool fails = !cairn_client_save_over(save);
+    if (fails) {
+        bool sealed = save->state.reached >= CAIRN_CLIENT_REACHED_STAGED || save->seal_sent;
+        failed = cairn_client_failed_of(save);
+        cairn_client_save_end(save, why);
+        if (sealed) cairn_client_save_event(save, CAIRN_CLIENT_EVENT_CANCEL);
+    }
+    cairn_lock_give(&session->lock);
+    if (fails) cairn_client_report_add(session, &failed, why);
+}
+
+/* Not CAIRN_OK: the link ended, or is to be made anew. */
+static enum cairn_code send_streams(struct cairn_session *session, uint64_t deadline_ms,
+                                    struct cairn_error *err) {
+    for (;;) {
+        struct cairn_error why = {0};
+        cairn_lock_take(&session->lock);
+        struct cairn_save *save = find_unsent(session);
+        if (save) save->offering = true;
+        cairn_lock_give(&session->lock);
+        if (!save) return CAIRN_OK;
+        enum cairn_code code = cairn_client_streams_send(save, 0, true, deadline_ms, &why);
+        /* A lack of descriptors or memory here passes: the whole offer is repeated. */
+        bool ended = link_ended(code) || code == CAIRN_NO_MEMORY || (code && why.os_errno);
+        if (code && !ended) give_up(save, &why);
+        cairn_lock_take(&session->lock);
+        save->offering = false;
+        cairn_client_saves_sweep(session);
+        cairn_lock_give(&session->lock);
+        if (ended && err) *err = why;
+        if (ended) return code;
+    }
+}
+
+/* ---- copies handed over, and saves that follow ---- */
+
 /* True: the save failed here and must be reported. The lock is held. */
 static bool settle_handed_over(struct cairn_save *save, enum cairn_code code,
                                struct cairn_error *why) {
@@ -354,8 +426,9 @@ static struct cairn_save *take_unbegun(struct cairn_session *session) {
     CAIRN_HOLD(&session->lock);
     struct cairn_save *save;
     TAILQ_FOREACH(save, &session->saves->all, place) {
-        if (save->id || !awaits_decision(save) || save->finishing || save->freed ||
-            save->state.phase != CAIRN_CLIENT_PHASE_COUNTED)
+        /* Its caller makes the begin without the lock, and sets `follows` when it is whole. */
+        if (save->state.phase != CAIRN_CLIENT_PHASE_COUNTED || save->id || save->finishing ||
+            save->freed || !awaits_decision(save))
             continue;
         save->finishing = true;
         return save;
@@ -384,11 +457,14 @@ static enum cairn_code begin_again(struct cairn_save *save, uint64_t deadline_ms
     return link_ended(code) ? code : CAIRN_OK;
 }
 
-/* Offers, then stages and seals the copies made without an uploader. Not CAIRN_OK: the link ended,
- * and the rest waits for the next one; or the uploader refused the offer. */
+/* Offers, sends streams again, then stages and seals the copies made without an uploader. Not
+ * CAIRN_OK: the link ended, and the rest waits for the next one; or the uploader refused the
+ * offer. */
 static enum cairn_code offer_all(struct cairn_session *session, uint64_t deadline_ms,
                                  struct cairn_error *err) {
+    note_unsent(session);
     CAIRN_TRY(offer(session, deadline_ms, err));
+    CAIRN_TRY(send_streams(session, deadline_ms, err));
     for (struct cairn_client_stager *stager; (stager = take_handed_over(session));)
         CAIRN_TRY(finish_handed_over(stager, true, deadline_ms, err));
     for (struct cairn_save *save; (save = take_unbegun(session));)

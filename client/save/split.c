@@ -34,7 +34,8 @@ enum cairn_code cairn_client_piece_shape(const struct cairn_tensor_piece *from,
                                          struct cairn_client_piece *ret, uint64_t *ret_elements,
                                          struct cairn_error *err) {
     if (!from->dtype || !cairn_dtype_parse(cairn_view_of(from->dtype), &ret->dtype))
-        return cairn_fail(err, CAIRN_INVALID, "unknown dtype %.16s",
+        return cairn_fail(err, CAIRN_INVALID,
+                          "unknown dtype %.16s; names are such as F32, BF16 or I64",
                           from->dtype ? from->dtype : "(none)");
     if (from->dimension_count > CAIRN_DIMENSIONS_MAX || (from->dimension_count && !from->shape))
         return cairn_fail(err, CAIRN_INVALID, "%s, at most %d with their shape are taken",
@@ -51,9 +52,9 @@ enum cairn_code cairn_client_piece_shape(const struct cairn_tensor_piece *from,
     return CAIRN_OK;
 }
 
-static enum cairn_code read_flat(const struct cairn_tensor_piece *from, uint64_t elements,
+static enum cairn_code read_flat(uint64_t start, uint64_t count, uint64_t elements,
                                  struct cairn_client_piece *ret, struct cairn_error *err) {
-    uint64_t start = from->start[0], count = from->count[0], start_bits, bits;
+    uint64_t start_bits, bits;
     unsigned width = cairn_dtype_bits(ret->dtype);
     if (start > elements || count > elements - start)
         return cairn_fail(err, CAIRN_INVALID,
@@ -90,21 +91,19 @@ static enum cairn_code read_box(const struct cairn_tensor_piece *from,
 
 enum cairn_code cairn_client_piece_form(const struct cairn_tensor_piece *from, uint64_t elements,
                                         struct cairn_client_piece *ret, struct cairn_error *err) {
-    const uint64_t zero = 0;
-    struct cairn_tensor_piece whole = *from;
     ret->form = from->form;
     if (from->form == CAIRN_FLAT || (from->form == CAIRN_BOX && from->dimension_count)) {
         if (!from->start || !from->count)
             return cairn_fail(err, CAIRN_INVALID, "start and count are missing");
-        if (from->form == CAIRN_FLAT) return read_flat(from, elements, ret, err);
+        if (from->form == CAIRN_FLAT)
+            return read_flat(from->start[0], from->count[0], elements, ret, err);
         return read_box(from, ret, err);
     }
     if (from->form != CAIRN_WHOLE && from->form != CAIRN_BOX)
-        return cairn_fail(err, CAIRN_INVALID, "form %d is unknown", (int)from->form);
+        return cairn_fail(err, CAIRN_INVALID, "form %d is none of enum cairn_form",
+                          (int)from->form);
     ret->form = CAIRN_WHOLE;
-    whole.start = &zero;
-    whole.count = &elements;
-    return read_flat(&whole, elements, ret, err);
+    return read_flat(0, elements, elements, ret, err);
 }
 
 static bool ready(const struct cairn_split_options *options, struct cairn_split *split) {
@@ -312,7 +311,7 @@ enum cairn_code cairn_client_shares_open(struct cairn_client_shares *shares,
         return cairn_fail(err, CAIRN_INVALID, "a save has at most %d splits, not %zu", GROUPS_MAX,
                           count);
     CAIRN_AUTO_JSON json_t *all = json_array();
-    *shares = (struct cairn_client_shares){splits, count, calloc(count, sizeof *shares->seen)};
+    *shares = (struct cairn_client_shares){splits, count, calloc(count, sizeof *shares->seen), 0};
     bool short_of_memory = !all || !shares->seen;
     for (size_t i = 0; i < count && !short_of_memory; i++) {
         if (!splits[i]) return cairn_fail(err, CAIRN_INVALID, "split %zu of the save is NULL", i);
@@ -430,7 +429,8 @@ cairn_client_shares_cut(struct cairn_client_shares *shares, const struct cairn_c
             return cairn_fail(err, CAIRN_INVALID,
                               "dtype, shape or part are not those that group \"%s\" has listed",
                               split->group);
-        shares->seen[i][at] = *ret_listed = true;
+        shares->seen[i][at] = shares->call;
+        *ret_listed = true;
         if (split->share[at]) *ret_count = cut(split, at, piece, ret);
     }
     return CAIRN_OK;
@@ -443,22 +443,27 @@ bool cairn_client_shares_list(const struct cairn_client_shares *shares, const ch
     return false;
 }
 
-void cairn_client_shares_forget(struct cairn_client_shares *shares, const char *name) {
-    uint32_t at;
+void cairn_client_shares_call(struct cairn_client_shares *shares) {
+    if (!++shares->call) shares->call = 1; /* 0: not described */
+}
+
+void cairn_client_shares_undo(struct cairn_client_shares *shares) {
     for (size_t i = 0; i < shares->count; i++)
-        if (find_listed(shares->splits[i], name, &at)) shares->seen[i][at] = false;
+        for (size_t k = 0; k < shares->splits[i]->count; k++)
+            if (shares->seen[i][k] == shares->call) shares->seen[i][k] = 0;
 }
 
 /* ---- known pieces ---- */
 
-static enum cairn_code join_one(const struct cairn_split *split, bool *seen, const bool *more,
-                                struct cairn_error *err) {
+static enum cairn_code join_one(const struct cairn_split *split, uint32_t *seen,
+                                const uint32_t *more, uint32_t call, struct cairn_error *err) {
     for (size_t k = 0; k < split->count; k++)
         if (seen[k] && more[k])
             return cairn_fail(err, CAIRN_INVALID,
                               "tensor %s is described twice, and is of group \"%s\"",
                               split->pieces[k].name, split->group);
-    for (size_t k = 0; k < split->count; k++) seen[k] = seen[k] || more[k];
+    for (size_t k = 0; k < split->count; k++)
+        if (more[k]) seen[k] = call;
     return CAIRN_OK;
 }
 
@@ -472,15 +477,8 @@ enum cairn_code cairn_client_shares_join(struct cairn_client_shares *shares,
                           "the save was begun with other splits than its pieces were described "
                           "with");
     for (size_t i = 0; i < known->count; i++)
-        CAIRN_TRY(join_one(shares->splits[i], shares->seen[i], known->seen[i], err));
+        CAIRN_TRY(join_one(shares->splits[i], shares->seen[i], known->seen[i], shares->call, err));
     return CAIRN_OK;
-}
-
-void cairn_client_shares_part(struct cairn_client_shares *shares,
-                              const struct cairn_client_shares *known) {
-    for (size_t i = 0; i < shares->count && i < known->count; i++)
-        for (size_t k = 0; k < shares->splits[i]->count; k++)
-            if (known->seen[i][k]) shares->seen[i][k] = false;
 }
 
 enum cairn_code cairn_client_shares_complete(const struct cairn_client_shares *shares,

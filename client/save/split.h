@@ -73,11 +73,9 @@ cairn_client_shares_cut(struct cairn_client_shares *shares, const struct cairn_c
 enum cairn_code cairn_client_shares_join(struct cairn_client_shares *shares,
                                          const struct cairn_client_shares *known,
                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* Undoes cairn_client_shares_join. */
-void cairn_client_shares_part(struct cairn_client_shares *shares,
-                              const struct cairn_client_shares *known);
-/* Marks the named tensor as not described. */
-void cairn_client_shares_forget(struct cairn_client_shares *shares, const char *name);
+/* A call that describes begins; _undo marks the tensors that it described as not described. */
+void cairn_client_shares_call(struct cairn_client_shares *shares);
+void cairn_client_shares_undo(struct cairn_client_shares *shares);
 /* True: a group lists the named tensor. */
 bool cairn_client_shares_list(const struct cairn_client_shares *shares, const char *name);
 /* CAIRN_INVALID: a tensor with a share of this rank was not described. */

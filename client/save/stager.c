@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The messages `stage`, `staged` and `seal`. If the link ends, the copy continues, and all three
- * are sent again over the next: block checksums are kept until the seal.
+ * The messages `stream`, `stage`, `staged` and `seal`. If the link ends, the copy continues, and
+ * all are sent again over the next: block checksums are kept until the seal, streams until the save
+ * is durable.
  */
 #include "client/save/stager.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "api/documents/manifest.h"
 #include "client/save/save.h"
@@ -85,6 +88,101 @@ enum cairn_code cairn_client_stager_send_staged(struct cairn_client_stager *stag
     return CAIRN_OK;
 }
 
+/* ---- sending sealed memory, to each uploader that comes ---- */
+
+/* What one message needs, copied so that the stream may be dropped meanwhile. */
+struct sending {
+    char *name;    /* owned */
+    uint8_t *crcs; /* owned */
+    size_t crc_bytes;
+    uint64_t bytes;
+    int fd; /* owned; -1: none */
+    size_t index;
+};
+
+static void sending_release(struct sending *sending) {
+    free(sending->name);
+    free(sending->crcs);
+    if (sending->fd >= 0) close(sending->fd);
+}
+
+/* *ret_any false: the uploader of that link has all. The lock is held. */
+static enum cairn_code copy_unsent(const struct cairn_save *save, uint32_t epoch,
+                                   struct sending *ret, bool *ret_any, struct cairn_error *err) {
+    for (size_t i = 0; i < save->stream_count; i++) {
+        const struct cairn_client_memory *from = &save->streams[i];
+        if (from->epoch == epoch) continue;
+        *ret_any = true;
+        ret->index = i;
+        ret->bytes = from->bytes;
+        ret->crc_bytes = 4 * (size_t)cairn_block_count(from->bytes);
+        ret->name = strdup(from->shard);
+        ret->crcs = malloc(ret->crc_bytes);
+        if (!ret->name || !ret->crcs)
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a stream");
+        memcpy(ret->crcs, from->crcs, ret->crc_bytes);
+        ret->fd = fcntl(from->fd, F_DUPFD_CLOEXEC, 0);
+        return ret->fd < 0 ? cairn_fail_errno(err, "hand over stream %s", from->shard) : CAIRN_OK;
+    }
+    return CAIRN_OK;
+}
+
+/* An older uploader reads it as a file, which ends with it. */
+static enum cairn_code send_one(struct cairn_save *save, const struct sending *sending,
+                                uint32_t epoch, bool alone, uint64_t deadline_ms,
+                                struct cairn_error *err) {
+    struct cairn_session *session = save->session;
+    CAIRN_AUTO(frame) answer = {0};
+    cairn_lock_take(&session->lock);
+    uint32_t id = (uint32_t)save->id;
+    bool known = session->locked.version >= CAIRN_CLIENT_VERSION_OF_STREAMS;
+    if (!known) save->file_epoch = epoch;
+    cairn_lock_give(&session->lock);
+    struct cairn_client_request request = {
+        .fds = &sending->fd, .fd_count = 1, .epoch = epoch, .deadline_ms = deadline_ms};
+    if (known) {
+        request.take_message =
+            CAIRN_PACK(stream, .save = id, .name = sending->name, .bytes = sending->bytes);
+        request.blob = (struct cairn_view){sending->crcs, sending->crc_bytes};
+    } else {
+        request.take_message =
+            CAIRN_PACK(file, .save = id, .name = sending->name, .bytes = sending->bytes);
+    }
+    request.wanted = cairn_client_wanted(CAIRN_MESSAGE_stream);
+    if (alone) return cairn_client_call_alone(session, &request, &answer, err);
+    return cairn_client_call(session, &request, NULL, err);
+}
+
+/* *ret_any false: nothing was left to send. */
+static enum cairn_code send_next(struct cairn_save *save, uint32_t epoch, bool alone,
+                                 uint64_t deadline_ms, bool *ret_any, struct cairn_error *err) {
+    struct cairn_session *session = save->session;
+    struct sending sending = {.fd = -1};
+    /* A link that is not up yet has the epoch that it will have (client/session/wire.c). */
+    cairn_lock_take(&session->lock);
+    if (alone) epoch = session->locked.epoch + 1;
+    enum cairn_code code = copy_unsent(save, epoch, &sending, ret_any, err);
+    cairn_lock_give(&session->lock);
+    if (!code && *ret_any) code = send_one(save, &sending, epoch, alone, deadline_ms, err);
+    if (!code && *ret_any) {
+        CAIRN_HOLD(&session->lock);
+        if (sending.index < save->stream_count) save->streams[sending.index].epoch = epoch;
+    }
+    sending_release(&sending);
+    return code;
+}
+
+enum cairn_code cairn_client_streams_send(struct cairn_save *save, uint32_t epoch, bool alone,
+                                          uint64_t deadline_ms, struct cairn_error *err) {
+    for (bool any = true; any;) {
+        any = false;
+        CAIRN_TRY(send_next(save, epoch, alone, deadline_ms, &any, err));
+    }
+    return CAIRN_OK;
+}
+
+/* ---- stage and seal ---- */
+
 /* A save cancelled during its `begin` has released its generation. Lending the generation would
  * never end: `free` would name an owner unknown here. */
 static enum cairn_code lend(struct cairn_save *save, struct cairn_client_generation *own,
@@ -145,6 +243,7 @@ enum cairn_code cairn_client_stager_send_stage(struct cairn_client_stager *stage
                           "the uploader was restarted and lost the files that it had been given");
     if (!known)
         CAIRN_TRY(cairn_client_save_begin_again(save, epoch, stager->alone, deadline_ms, err));
+    CAIRN_TRY(cairn_client_streams_send(save, epoch, stager->alone, deadline_ms, err));
     if (stager->arrangement.shard_count) CAIRN_TRY(send_stage(stager, epoch, deadline_ms, err));
     if (stager->sealed) return CAIRN_OK;
     stager->epoch = epoch;

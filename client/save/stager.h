@@ -25,7 +25,8 @@
 #include "client/save/threads.h"
 
 #define CAIRN_CLIENT_STALE_TEXT_BYTES 160
-#define CAIRN_CLIENT_VERSION_OF_MORE 4 /* socket version that introduced `more` of `stage` */
+#define CAIRN_CLIENT_VERSION_OF_MORE 4    /* socket version that introduced `more` of `stage` */
+#define CAIRN_CLIENT_VERSION_OF_STREAMS 9 /* socket version that introduced `stream` */
 
 struct cairn_client_progress {
     uint32_t *blocks;          /* this shard's part of the stager's array */
@@ -58,6 +59,12 @@ CAIRN_DEFINE_AUTO_PTR(client_stager);
 
 /* The shards from `first` on, for `stage`; NULL: no memory. */
 json_t *cairn_client_stager_shard_list(const struct cairn_client_stager *stager, size_t first);
+/* Sends the streams in memory of their own that this link's uploader has not: after `begun`, before
+ * `stage`, or again after an offer. alone: on the session's thread, over a link that is not up
+ * yet, whose epoch is the next. */
+enum cairn_code cairn_client_streams_send(struct cairn_save *save, uint32_t epoch, bool alone,
+                                          uint64_t deadline_ms,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
 /* The replicated checksums, for `seal`. */
 enum cairn_code cairn_client_stager_replicated(const struct cairn_client_stager *stager,
                                                json_t **ret,

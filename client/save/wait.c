@@ -144,6 +144,12 @@ struct waiting {
     struct cairn_client_pending why;
 };
 
+/* Frees the reason that another thread's wait for this save has received meanwhile. */
+static void keep_why(struct cairn_save *save, const char *why) {
+    free(save->waits_for);
+    save->waits_for = strdup(why);
+}
+
 /* Keeps the server's reason, or its refusal's message (such as a frozen run). A server that does
  * not answer is reported as a trouble. */
 static void take_why(void *subject, const struct cairn_frame *answer) {
@@ -153,10 +159,10 @@ static void take_why(void *subject, const struct cairn_frame *answer) {
     if (strcmp(answer->name, "why") == 0) {
         if (cairn_msg_save_waits_read(answer->message, "", &told, NULL) == CAIRN_OK &&
             told.reason[0])
-            save->waits_for = strdup(told.reason);
+            keep_why(save, told.reason);
     } else if (cairn_msg_error_read(answer->message, "", &refused, NULL) == CAIRN_OK &&
                refused.http_status) {
-        save->waits_for = strdup(refused.message);
+        keep_why(save, refused.message);
     }
 }
 
@@ -398,7 +404,7 @@ enum cairn_code cairn_session_problem(struct cairn_session *session, struct cair
     }
     if (!session->saves->notice.code) return CAIRN_OK;
     take_notice(&session->saves->notice, err);
-    return cairn_within(err, CAIRN_UNAVAILABLE, "%s rank %u", session->run, session->rank);
+    return cairn_client_named(session, CAIRN_UNAVAILABLE, err);
 }
 
 void cairn_save_status(const struct cairn_save *save, struct cairn_save_status *ret) {

@@ -13,6 +13,7 @@
 
 #define PLUGIN "libcairn_cuda.so.0"
 #define WINDOW_BYTES_MIN (8 * CAIRN_MIB)
+#define VERSION_OF_WRITABLE_WINDOWS 8 /* socket version that introduced them */
 
 /* ---- the device ---- */
 
@@ -150,7 +151,8 @@ void cairn_client_window_release(struct cairn_session *session) {
         cairn_client_process_unwatch(session->window.slab.fd);
         cairn_slab_release(&session->window.slab);
     }
-    session->window.epoch = 0;
+    session->window.epoch = session->window.locked = 0;
+    session->window.writable = false;
     session->window.slab = (struct cairn_slab){.fd = -1};
 }
 
@@ -173,7 +175,7 @@ void cairn_client_window_give(struct cairn_session *session) {
     cairn_client_changed(session);
 }
 
-static enum cairn_code map_window(struct cairn_session *session, uint32_t epoch,
+static enum cairn_code map_window(struct cairn_session *session, uint32_t epoch, bool writable,
                                   struct cairn_frame *answer, struct cairn_error *err) {
     struct cairn_msg_window_given told = {0};
     if (cairn_msg_window_given_read(answer->message, "", &told, err) != CAIRN_OK ||
@@ -181,8 +183,9 @@ static enum cairn_code map_window(struct cairn_session *session, uint32_t epoch,
         return cairn_fail(err, CAIRN_PROTOCOL, "window without its memory");
     int fd = answer->fds[0];
     answer->fds[0] = -1;
-    CAIRN_TRY(cairn_slab_attach(fd, told.bytes, false, &session->window.slab, err));
+    CAIRN_TRY(cairn_slab_attach(fd, told.bytes, writable, &session->window.slab, err));
     session->window.epoch = epoch;
+    session->window.writable = writable;
     cairn_client_process_watch(session->window.slab.fd);
     (void)madvise(session->window.slab.data, session->window.slab.size_bytes, MADV_DONTFORK);
     return CAIRN_OK;
@@ -190,18 +193,21 @@ static enum cairn_code map_window(struct cairn_session *session, uint32_t epoch,
 
 /* One request per link, halved while memory is short. */
 enum cairn_code cairn_client_window_open(struct cairn_session *session, uint32_t epoch,
-                                         uint64_t wanted_bytes, uint64_t deadline_ms,
+                                         uint64_t wanted_bytes, bool writable, uint64_t deadline_ms,
                                          struct cairn_error *err) {
-    if (session->window.epoch == epoch) return CAIRN_OK;
+    writable = writable && cairn_client_speaks(session, VERSION_OF_WRITABLE_WINDOWS,
+                                               "a writable window", NULL) == CAIRN_OK;
+    if (session->window.epoch == epoch && (session->window.writable || !writable)) return CAIRN_OK;
     cairn_client_window_release(session);
     for (uint64_t bytes = wanted_bytes;; bytes /= 2) {
         CAIRN_AUTO(frame) answer = {0};
-        const struct cairn_client_request request = {CAIRN_CLIENT_REQUEST(window, .bytes = bytes),
-                                                     .epoch = epoch, .deadline_ms = deadline_ms};
+        const struct cairn_client_request request = {
+            CAIRN_CLIENT_REQUEST(window, .bytes = bytes, .writable = writable), .epoch = epoch,
+            .deadline_ms = deadline_ms};
         enum cairn_code code = cairn_client_call(session, &request, &answer, err);
         if (code == CAIRN_NO_MEMORY && bytes / 2 >= WINDOW_BYTES_MIN) continue;
         if (code) return cairn_within(err, code, "window for reading");
-        return map_window(session, epoch, &answer, err);
+        return map_window(session, epoch, writable, &answer, err);
     }
 }
 
@@ -211,14 +217,23 @@ static enum cairn_code warm_device(struct cairn_session *session, enum cairn_mem
                                    struct cairn_error *err) {
     if (memory == CAIRN_MEMORY_HOST) return CAIRN_OK;
     if (memory != CAIRN_MEMORY_CUDA)
-        return cairn_fail(err, CAIRN_INVALID, "memory %d is unknown", (int)memory);
+        return cairn_fail(err, CAIRN_INVALID, "memory %d is none of enum cairn_memory",
+                          (int)memory);
     CAIRN_TRY(cairn_client_device_need(session, NULL, err));
-    for (uint32_t i = 0; i < session->slab_count; i++) {
-        const struct cairn_slab *slab = &session->slabs[i];
-        CAIRN_TRY(session->device.plugin->lock(session->device.handle, slab->data, slab->size_bytes,
-                                               false, err));
-    }
-    return CAIRN_OK;
+    struct cairn_slab slabs[CAIRN_CLIENT_GENERATIONS_MAX];
+    cairn_lock_take(&session->lock);
+    uint32_t count = session->slab_count;
+    memcpy(slabs, session->slabs, sizeof slabs);
+    session->locked.slab_users++; /* a reserve unmaps them when this is 0 again */
+    cairn_lock_give(&session->lock);
+    enum cairn_code code = CAIRN_OK;
+    for (uint32_t i = 0; i < count && !code; i++)
+        code = session->device.plugin->lock(session->device.handle, slabs[i].data,
+                                            slabs[i].size_bytes, false, err);
+    CAIRN_HOLD(&session->lock);
+    session->locked.slab_users--;
+    cairn_client_changed(session);
+    return code;
 }
 
 enum cairn_code cairn_warmup(struct cairn_session *session,
@@ -236,6 +251,7 @@ enum cairn_code cairn_warmup(struct cairn_session *session,
             .waits = true, .deadline_ms = deadline_ms};
         code = cairn_client_call(session, &request, NULL, err);
     }
-    return code ? cairn_within(err, code, "%s rank %u: warm-up", session->run, session->rank)
-                : CAIRN_OK;
+    if (!code) return CAIRN_OK;
+    (void)cairn_within(err, code, "%s rank %u: warm-up", session->run, session->rank);
+    return cairn_client_about(session, code, err);
 }

@@ -42,9 +42,11 @@ void cairn_client_window_release(struct cairn_session *session);
 enum cairn_code cairn_client_window_take(struct cairn_session *session, uint64_t deadline_ms,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_client_window_give(struct cairn_session *session);
-/* While taken: opens a window on link `epoch`; it may be smaller than wanted_bytes. */
+/* While taken: opens a window on link `epoch`; it may be smaller than wanted_bytes. writable: for a
+ * device that page-locks no memory that is mapped to be read; where the uploader is of an older
+ * release the window is not. */
 enum cairn_code cairn_client_window_open(struct cairn_session *session, uint32_t epoch,
-                                         uint64_t wanted_bytes, uint64_t deadline_ms,
+                                         uint64_t wanted_bytes, bool writable, uint64_t deadline_ms,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- the device ---- */

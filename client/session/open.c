@@ -72,9 +72,12 @@ static enum cairn_code copy_text(const char *from, char **ret, struct cairn_erro
 static enum cairn_code read_options(const struct cairn_open_options *options,
                                     struct cairn_session *ret, struct cairn_error *err) {
     struct cairn_run_name name;
-    if (!options->run) return cairn_fail(err, CAIRN_INVALID, "no run was named");
-    CAIRN_TRY(cairn_run_name_parse(options->run, &name, err));
-    (void)cairn_text_copy(ret->run, sizeof ret->run, options->run);
+    ret->has_run = options->run != NULL;
+    if (!options->run && !options->read_only)
+        return cairn_fail(err, CAIRN_INVALID, "no run was named");
+    if (options->run) CAIRN_TRY(cairn_run_name_parse(options->run, &name, err));
+    (void)cairn_text_copy(ret->run, sizeof ret->run, options->run ? options->run : "(no run)");
+    if (options->run) ret->run_number = cairn_error_run(options->run);
     CAIRN_TRY(read_ranks(options, ret, err));
     uint64_t node_bytes = options->node_bytes;
     CAIRN_TRY(cairn_client_bytes_check(ret, options->bytes, &node_bytes, err));
@@ -139,7 +142,8 @@ static enum cairn_code open_slabs(struct cairn_session *session, uint64_t deadli
     CAIRN_AUTO(frame) slabs = {0}, done = {0};
     if (!session->bytes) return CAIRN_OK;
     const struct cairn_client_request request = {
-        CAIRN_CLIENT_REQUEST(slabs, .wait_staged_ms = session->wait_staged_ms),
+        CAIRN_CLIENT_REQUEST(slabs, .wait_staged_ms = session->wait_staged_ms,
+                             .numa_node = (uint32_t)CAIRN_MESSAGE_NONE),
         .deadline_ms = deadline_ms};
     CAIRN_TRY(cairn_client_call_alone(session, &request, &slabs, err));
     struct cairn_client_slabs made = {0};

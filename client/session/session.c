@@ -14,7 +14,8 @@
 #include "client/session/wire.h"
 
 enum cairn_code cairn_client_enter(const struct cairn_session *session, struct cairn_error *err) {
-    if (!session) return cairn_fail(err, CAIRN_INVALID, "no session");
+    if (!session)
+        return cairn_fail(err, CAIRN_INVALID, "the session is NULL; cairn_open makes one");
     if (session->pid != getpid())
         return cairn_fail(err, CAIRN_INVALID,
                           "%s: the session belongs to process %d; a forked child must open its own",
@@ -44,6 +45,27 @@ enum cairn_code cairn_client_sound(const struct cairn_session *session, struct c
     if (!place) return CAIRN_OK;
     return cairn_fail(err, CAIRN_INTERNAL, "%s: libcairn broke a promise of its own at %s",
                       session->run, place);
+}
+
+enum cairn_code cairn_client_about(const struct cairn_session *session, enum cairn_code code,
+                                   struct cairn_error *err) {
+    const struct cairn_error_subject subject = {
+        .run = session->run_number, .has_rank = true, .rank = session->rank};
+    if (code) cairn_error_note(err, &subject);
+    return code;
+}
+
+enum cairn_code cairn_client_named(const struct cairn_session *session, enum cairn_code code,
+                                   struct cairn_error *err) {
+    (void)cairn_within(err, code, "%s rank %u", session->run, session->rank);
+    return cairn_client_about(session, code, err);
+}
+
+enum cairn_code cairn_client_need_run(const struct cairn_session *session,
+                                      struct cairn_error *err) {
+    if (session->has_run) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID,
+                      "the session was opened without a run, and the call names none");
 }
 
 enum cairn_code cairn_client_speaks(struct cairn_session *session, uint32_t version,
@@ -220,7 +242,8 @@ static enum cairn_code queue(struct cairn_session *session,
     CAIRN_HOLD(&session->lock);
     CAIRN_TRY(cairn_client_reach(session, request->waits, request->deadline_ms, &epoch, err));
     if (request->epoch && request->epoch != epoch)
-        return cairn_fail(err, CAIRN_UPLOADER_GONE, "the uploader was restarted in between");
+        return cairn_fail(err, CAIRN_UPLOADER_GONE,
+                          "the uploader was restarted meanwhile, and this call is not repeated");
     if (pending) LIST_INSERT_HEAD(&session->locked.pending, pending, place);
     cairn_client_enqueue(session, CAIRN_TAKE(*message));
     return CAIRN_OK;

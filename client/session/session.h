@@ -132,7 +132,9 @@ struct cairn_client_sink {
 
 struct cairn_session {
     pid_t pid;
-    char run[2 * CAIRN_NAME_BYTES_MAX + 2];
+    bool has_run;                           /* false: read_only, and each call names its run */
+    char run[2 * CAIRN_NAME_BYTES_MAX + 2]; /* "(no run)" in messages if there is none */
+    uint16_t run_number;                    /* for errors; 0: there is none */
     char job[CAIRN_CLIENT_JOB_BYTES];
     char incarnation[CAIRN_CLIENT_INCARNATION_BYTES];
     char proc[CAIRN_UUID_TEXT_BYTES];
@@ -149,7 +151,8 @@ struct cairn_session {
     uint64_t attempt;
     char nonce[64];
     struct cairn_resume resumed;
-    struct cairn_slab slabs[CAIRN_CLIENT_GENERATIONS_MAX];
+    struct cairn_slab slabs[CAIRN_CLIENT_GENERATIONS_MAX]; /* as slab_count: guarded by lock once
+                                                              a save holds none of them */
     uint32_t slab_count;
     struct cairn_client_device device; /* guarded by lock; open until the session is freed */
     char uuid[CAIRN_UUID_TEXT_BYTES];  /* from the first welcome; survives a re-offer */
@@ -167,6 +170,7 @@ struct cairn_session {
         struct cairn_client_pending pending[CAIRN_CLIENT_SLOTS];
         bool busy[CAIRN_CLIENT_SLOTS]; /* requested, answer not yet taken */
         uint32_t locked;               /* epoch of the window that is page-locked for a device */
+        bool writable;                 /* mapped so, for a device that locks no other memory */
     } window;
 
     struct cairn_lock lock;
@@ -198,6 +202,7 @@ struct cairn_session {
             const void *owner;
         } stoppable;
         bool stop, window_taken;
+        uint32_t slab_users;        /* calls that use the slabs without a save */
         bool reading, writing, cut; /* turns; cut: the link is broken (wire.h) */
         uint32_t calls;             /* calls under way; the session is freed only at 0 */
         bool leaving;               /* `bye` is being sent: do not reconnect */
@@ -295,6 +300,15 @@ void cairn_client_enqueue(struct cairn_session *session, struct cairn_client_mes
 /* Wakes the session's thread to send the queue. */
 void cairn_client_wake(struct cairn_session *session);
 
+/* Notes run and rank in the error of a call of this session; returns code. */
+enum cairn_code cairn_client_about(const struct cairn_session *session, enum cairn_code code,
+                                   struct cairn_error *err);
+/* The same, and the context "RUN rank N". */
+enum cairn_code cairn_client_named(const struct cairn_session *session, enum cairn_code code,
+                                   struct cairn_error *err);
+/* CAIRN_INVALID: the session was opened without a run. */
+enum cairn_code cairn_client_need_run(const struct cairn_session *session,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* CAIRN_UNSUPPORTED: the uploader's socket protocol is older than `version`, which has `what`. */
 enum cairn_code cairn_client_speaks(struct cairn_session *session, uint32_t version,
                                     const char *what, struct cairn_error *err) CAIRN_MUST_USE;

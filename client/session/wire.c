@@ -28,6 +28,7 @@
 #define RETRY_MS_MIN 20
 #define RETRY_MS_MAX 1000
 #define OFFER_MS 10000
+#define VERSION_OF_NO_RUN 8 /* socket version that introduced it */
 
 /* ---- messages and the link ---- */
 
@@ -467,16 +468,23 @@ enum cairn_code cairn_client_hello(struct cairn_session *session, uint64_t deadl
     CAIRN_AUTO_FD process = session->read_only ? -1 : cairn_client_process_fd();
     char trace[CAIRN_TRACE_TEXT_BYTES];
     cairn_trace_of_environment(trace);
+    int numa_node = session->read_only ? -1 : cairn_numa_node(CAIRN_NUMA_FOLDER);
     const struct cairn_client_request request = {
         CAIRN_CLIENT_REQUEST(
-            hello, .min = CAIRN_SOCKET_VERSION_MIN, .max = CAIRN_SOCKET_VERSION_MAX,
-            .run = session->run, .rank = session->rank, .world_size = session->world_size,
+            hello, .min = session->has_run ? CAIRN_SOCKET_VERSION_MIN : VERSION_OF_NO_RUN,
+            .max = CAIRN_SOCKET_VERSION_MAX, .run = session->has_run ? session->run : "",
+            .rank = session->rank, .world_size = session->world_size,
             .local_world_size = session->local_world_size, .bytes = bytes, .node_bytes = node_bytes,
             .read_only = session->read_only, .proc = session->proc,
             .client = "libcairn " CAIRN_VERSION, .pid = (uint64_t)getpid(),
-            .local_rank = session->local_rank, .traceparent = trace[0] ? trace : NULL),
+            .local_rank = session->local_rank, .traceparent = trace[0] ? trace : NULL,
+            .numa_node = numa_node < 0 ? (uint32_t)CAIRN_MESSAGE_NONE : (uint32_t)numa_node),
         .fds = &process, .fd_count = process >= 0, .deadline_ms = deadline_ms};
-    CAIRN_TRY(cairn_client_call_alone(session, &request, &answer, err));
+    enum cairn_code code = cairn_client_call_alone(session, &request, &answer, err);
+    if (code == CAIRN_INVALID && !session->has_run) /* it wants the name of a run */
+        return cairn_within(err, CAIRN_UNSUPPORTED,
+                            "a session without a run: the uploader is of an older release");
+    CAIRN_TRY(code);
     struct cairn_msg_welcome told = {0};
     if (cairn_msg_welcome_read(answer.message, "", &told, err) != CAIRN_OK ||
         told.version < CAIRN_SOCKET_VERSION_MIN || told.version > CAIRN_SOCKET_VERSION_MAX ||

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# The image of the kernels: machine code for the devices of this list that the toolkit knows, and PTX
+# The image of the kernels: machine code for the devices of CAIRN_CUDA_ARCHITECTURES that the toolkit knows, and PTX
 # of the oldest one, which the driver compiles for every other. It is not compressed, since drivers
 # read only what toolkits of their time wrote. nvcc takes some releases of the host's compiler only:
-# what it takes is tried once; where it takes none, the plug-in is built without kernels, and says so
-# when one is needed.
+# what it takes is tried once; where it takes none, the plug-in is built without kernels: CMake warns of it and tries
+# again the next time, and the plug-in says so when a kernel is needed.
 set(kernel ${CMAKE_SOURCE_DIR}/client/stage_cuda/kernel.cu)
 set(image ${CMAKE_BINARY_DIR}/cairn_cuda_kernel.fatbin)
+set(CAIRN_CUDA_ARCHITECTURES "70;75;80;86;89;90;100;120" CACHE STRING "Compute capabilities that the kernels are compiled for")
 if(CAIRN_CUDA_KERNELS)
   find_program(CAIRN_NVCC nvcc HINTS /usr/local/cuda/bin)
 endif()
@@ -13,7 +14,7 @@ if(CAIRN_CUDA_KERNELS AND CAIRN_NVCC AND NOT DEFINED CAIRN_NVCC_ARGUMENTS)
   execute_process(COMMAND ${CAIRN_NVCC} --list-gpu-arch OUTPUT_VARIABLE known ERROR_QUIET)
   set(arguments --fatbin --no-compress -I${CMAKE_SOURCE_DIR})
   set(oldest "")
-  foreach(architecture 70 75 80 86 89 90 100 120)
+  foreach(architecture ${CAIRN_CUDA_ARCHITECTURES})
     if(known MATCHES "compute_${architecture}[^0-9]")
       list(APPEND arguments -gencode arch=compute_${architecture},code=sm_${architecture})
       if(NOT oldest)
@@ -33,10 +34,10 @@ if(CAIRN_CUDA_KERNELS AND CAIRN_NVCC AND NOT DEFINED CAIRN_NVCC_ARGUMENTS)
     endif()
   endforeach()
   if(failed)
-    message(STATUS "No kernels in libcairn_cuda: ${CAIRN_NVCC} fails: ${why}")
-    set(arguments "")
+    message(WARNING "No kernels in libcairn_cuda: ${CAIRN_NVCC} fails: ${why}")
+  else()
+    set(CAIRN_NVCC_ARGUMENTS "${arguments}" CACHE INTERNAL "What nvcc compiles the kernels with")
   endif()
-  set(CAIRN_NVCC_ARGUMENTS "${arguments}" CACHE INTERNAL "What nvcc compiles the kernels with")
 endif()
 if(CAIRN_CUDA_KERNELS AND CAIRN_NVCC AND CAIRN_NVCC_ARGUMENTS)
   add_custom_command(OUTPUT ${image}

@@ -7,6 +7,11 @@ extern "C" __global__ void cairn_kernel_gather(const cairn_kernel_gathering all)
     cairn_kernel_gather_some(&all, (uint64_t)blockIdx.x * blockDim.x + threadIdx.x, threads);
 }
 
+extern "C" __global__ void cairn_kernel_scatter(const cairn_kernel_gathering all) {
+    uint64_t threads = (uint64_t)gridDim.x * blockDim.x;
+    cairn_kernel_scatter_some(&all, (uint64_t)blockIdx.x * blockDim.x + threadIdx.x, threads);
+}
+
 extern "C" __global__ void cairn_kernel_pack(const cairn_kernel_packing all) {
     for (uint64_t range = blockIdx.x; range < all.count; range += gridDim.x)
         cairn_kernel_pack_some(&all, range, threadIdx.x, blockDim.x);

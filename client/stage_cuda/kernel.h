@@ -9,7 +9,7 @@
  *              works.
  *          3   no 64-bit division per element, unless a dimension has 2^31 elements.
  * Limits:  conversions among F32, BF16 and F16; elements of 1 to 16 bytes otherwise; `into` is
- *          aligned to its elements, sources may be unaligned.
+ *          aligned to its elements, sources may be unaligned. Scattered elements do not overlap.
  * Threads: any number at once, each with its own `first`.
  * Next:    kernel.cu runs it on a device, tests/support/fake_cuda_driver.c without one.
  */
@@ -29,6 +29,7 @@
 /* name, purpose */
 #define CAIRN_KERNELS(X)                                                                           \
     X(gather, "elements from where they lie, maybe as another type, one behind the other")         \
+    X(scatter, "elements that come one behind the other to where they lie, maybe as another type") \
     X(pack, "many small ranges, one behind the other")                                             \
     X(sum, "the CRC32C of each chunk")
 enum cairn_kernel {
@@ -51,8 +52,8 @@ enum cairn_kernel_type {
 
 /* Passed to kernels by value: the host's compiler and nvcc lay them out alike. */
 struct cairn_kernel_gathering {
-    const uint8_t *source; /* the first element; unless `wide`, that of the first index of from */
-    uint8_t *into;
+    const uint8_t *source;   /* the first element; unless `wide`, that of the first index of from */
+    uint8_t *into;           /* where they lie one behind the other; scatter reads them there */
     uint64_t from, elements; /* range of the row-major sequence; its first goes to into[0] */
     uint64_t count[CAIRN_KERNEL_DIMENSIONS_MAX];
     int64_t stride_bytes[CAIRN_KERNEL_DIMENSIONS_MAX];
@@ -153,6 +154,33 @@ CAIRN_ROUNDED void cairn_kernel_gather_some(const struct cairn_kernel_gathering 
             cairn_kernel_move(all->into + i * width, at, width);
         else
             cairn_kernel_store(all->into, i, all->type, cairn_kernel_load(at, all->source_type));
+    }
+}
+
+/* ---- scatter ---- */
+
+CAIRN_ROUNDED void cairn_kernel_put(uint8_t *at, uint32_t type, uint32_t bits) {
+    uint16_t narrow = type == CAIRN_KERNEL_BF16 ? cairn_bf16_of_f32(bits) : cairn_f16_of_f32(bits);
+    if (type == CAIRN_KERNEL_F32)
+        cairn_kernel_move(at, (const uint8_t *)&bits, sizeof bits);
+    else
+        cairn_kernel_move(at, (const uint8_t *)&narrow, sizeof narrow);
+}
+
+/* The reverse of gather: `type` is what lies in `into`, source_type what is written. */
+CAIRN_ROUNDED void cairn_kernel_scatter_some(const struct cairn_kernel_gathering *all,
+                                             uint64_t first, uint64_t step) {
+    size_t width = all->type < CAIRN_KERNEL_1 ? 0 : (size_t)1 << (all->type - CAIRN_KERNEL_1);
+    size_t narrow = all->type == CAIRN_KERNEL_F32 ? 4 : 2;
+    for (uint64_t i = first; i < all->elements; i += step) {
+        uint8_t *at =
+            (uint8_t *)all->source + (all->wide ? cairn_kernel_place_wide(all, all->from + i)
+                                                : cairn_kernel_place(all, (uint32_t)i));
+        if (width)
+            cairn_kernel_move(at, all->into + i * width, width);
+        else
+            cairn_kernel_put(at, all->source_type,
+                             cairn_kernel_load(all->into + i * narrow, all->type));
     }
 }
 

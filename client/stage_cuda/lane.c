@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Kernels have their own stream, so that one runs during a copy. A copy out of a scratch waits for
- * its `filled` event, and the next kernel that fills it for its `emptied` event. Few blocks keep
- * the link busy and leave most of the device to the trainer.
+ * its `filled` event, and the next kernel that fills it for its `emptied` event; into a device it
+ * is the other way round. Few blocks keep the link busy and leave most of the device to the
+ * trainer.
  */
 
 #include <limits.h>
@@ -132,11 +133,12 @@ enum cairn_code cairn_cuda_kernels_convert(unsigned source_dtype, unsigned dtype
     return cairn_fail(err, CAIRN_UNSUPPORTED, "on a device F32, BF16 and F16 alone are converted");
 }
 
-/* Merges pairs of elements into elements of twice the width while alignment allows. */
-static void widen(struct cairn_kernel_gathering *all, size_t *width) {
+/* Merges pairs of elements into elements of twice the width while alignment allows, and while
+ * `parts` (sizes, ored) consist of whole ones. */
+static void widen(struct cairn_kernel_gathering *all, uint64_t parts, size_t *width) {
     unsigned last = all->dimension_count - 1;
     while (*width < 16) {
-        uint64_t ends = (uintptr_t)all->source | all->count[last] * *width;
+        uint64_t ends = (uintptr_t)all->source | all->count[last] * *width | parts;
         for (unsigned d = 0; d < last; d++) ends |= (uint64_t)all->stride_bytes[d];
         if (all->stride_bytes[last] != (int64_t)*width || ends % (2 * *width)) return;
         *width *= 2;
@@ -167,7 +169,9 @@ static struct elements elements_of(const struct cairn_device_part *part) {
     }
     if (converted) return ret;
     ret.width = part->strided ? part->strided->element_bytes : 1;
-    if (part->strided && all->dimension_count) widen(all, &ret.width);
+    /* A gathered part may begin and end inside an element. */
+    uint64_t parts = part->into_device ? part->at | part->bytes : 0;
+    if (part->strided && all->dimension_count) widen(all, parts, &ret.width);
     all->type = CAIRN_KERNEL_1;
     for (size_t width = ret.width; width > 1; width /= 2) all->type++;
     all->source_type = all->type;
@@ -194,9 +198,9 @@ static enum cairn_code start(const struct cairn_cuda_lane *lane, enum cairn_kern
                              err);
 }
 
-static enum cairn_code start_gather(const struct cairn_cuda_lane *lane,
-                                    const struct elements *elements, uint64_t from, uint64_t count,
-                                    uint8_t *into, struct cairn_error *err) {
+static enum cairn_code start_elements(const struct cairn_cuda_lane *lane, enum cairn_kernel kernel,
+                                      const struct elements *elements, uint64_t from,
+                                      uint64_t count, uint8_t *into, struct cairn_error *err) {
     struct cairn_kernel_gathering all = elements->all;
     uint64_t left = from;
     all.into = into;
@@ -210,7 +214,7 @@ static enum cairn_code start_gather(const struct cairn_cuda_lane *lane,
     }
     if (all.dimension_count && !all.wide) all.source += (int64_t)left * all.stride_bytes[0];
     uint64_t blocks = cairn_min_u64(cairn_div_up(count, THREADS), BLOCKS_MAX);
-    return start(lane, CAIRN_KERNEL_gather, blocks, &all, err);
+    return start(lane, kernel, blocks, &all, err);
 }
 
 /* ---- rows: a strided part is cut into planes; joinable planes wait to be copied together ---- */
@@ -406,21 +410,20 @@ static enum cairn_code make_scratch(struct cairn_cuda_lane *lane,
     }
 }
 
-/* The next scratch, ready to be filled by the kernel stream. */
-static enum cairn_code begin_scratch(struct cairn_cuda_lane *lane, struct cairn_cuda_scratch **ret,
-                                     struct cairn_error *err) {
+/* The next scratch, ready to be filled by this stream. */
+static enum cairn_code begin_scratch(struct cairn_cuda_lane *lane, void *filler,
+                                     struct cairn_cuda_scratch **ret, struct cairn_error *err) {
     struct cairn_cuda_scratch *scratches = lane->streams.scratches;
     struct cairn_cuda_scratch *scratch = &scratches[lane->single ? 0 : lane->turn];
     if (!scratch->memory) {
         enum cairn_code code = make_scratch(lane, scratch, err);
         lane->single = code == CAIRN_NO_MEMORY && scratches[0].memory;
-        if (lane->single) return begin_scratch(lane, ret, err);
+        if (lane->single) return begin_scratch(lane, filler, ret, err);
         CAIRN_TRY(code);
     }
     *ret = scratch;
     if (!scratch->used) return CAIRN_OK;
-    return CAIRN_CUDA(&lane->cuda->runtime, StreamWaitEvent,
-                      (lane->streams.kernels, scratch->emptied, 0), err);
+    return CAIRN_CUDA(&lane->cuda->runtime, StreamWaitEvent, (filler, scratch->emptied, 0), err);
 }
 
 /* Queues the copy of its bytes [skip, skip + size) to host. */
@@ -447,18 +450,53 @@ static enum cairn_code gather(struct cairn_cuda_lane *lane, const struct cairn_d
                               const struct elements *elements, struct cairn_error *err) {
     size_t width = elements->width;
     struct cairn_cuda_scratch *ignored = NULL;
-    if (part->source_dtype == part->dtype && begin_scratch(lane, &ignored, NULL) == CAIRN_NO_MEMORY)
+    if (part->source_dtype == part->dtype &&
+        begin_scratch(lane, lane->streams.kernels, &ignored, NULL) == CAIRN_NO_MEMORY)
         return copy_in_rows(&lane->cuda->runtime, lane->streams.copies, part, err);
     for (uint64_t done = 0, copied; done < part->bytes; done += copied) {
         struct cairn_cuda_scratch *scratch = NULL;
         size_t skip = (size_t)((part->at + done) % width);
         uint64_t from = (part->at + done) / width;
-        CAIRN_TRY(begin_scratch(lane, &scratch, err));
+        CAIRN_TRY(begin_scratch(lane, lane->streams.kernels, &scratch, err));
         uint64_t count =
             cairn_min_u64(scratch->bytes / width, cairn_div_up(skip + part->bytes - done, width));
         copied = cairn_min_u64(part->bytes - done, count * width - skip);
-        CAIRN_TRY(start_gather(lane, elements, from, count, scratch->memory, err));
+        CAIRN_TRY(
+            start_elements(lane, CAIRN_KERNEL_gather, elements, from, count, scratch->memory, err));
         CAIRN_TRY(end_scratch(lane, scratch, skip, part->host + done, copied, err));
+    }
+    return CAIRN_OK;
+}
+
+/* The other way: a copy fills the scratch, and a kernel empties it. A mark behind the copy is
+ * enough for the host, whose memory is then free; the kernel is awaited when the job ends. */
+static enum cairn_code scatter(struct cairn_cuda_lane *lane, const struct cairn_device_part *part,
+                               const struct elements *elements, struct cairn_error *err) {
+    const struct cairn_cuda_runtime *runtime = &lane->cuda->runtime;
+    const struct cairn_cuda_streams *streams = &lane->streams;
+    size_t width = elements->width;
+    struct cairn_cuda_scratch *ignored = NULL;
+    CAIRN_PROMISE(part->at % width == 0 && part->bytes % width == 0,
+                  return cairn_fail(err, CAIRN_BROKEN, "a part of an element for a device"));
+    if (part->source_dtype == part->dtype &&
+        begin_scratch(lane, streams->copies, &ignored, NULL) == CAIRN_NO_MEMORY)
+        return copy_in_rows(runtime, streams->copies, part, err);
+    for (uint64_t done = 0, count; done < part->bytes; done += count * width) {
+        struct cairn_cuda_scratch *scratch = NULL;
+        CAIRN_TRY(begin_scratch(lane, streams->copies, &scratch, err));
+        count = cairn_min_u64(scratch->bytes / width, (part->bytes - done) / width);
+        CAIRN_TRY(CAIRN_CUDA(runtime, MemcpyAsync,
+                             (scratch->memory, part->host + done, (size_t)(count * width),
+                              CAIRN_CUDA_HOST_TO_DEVICE, streams->copies),
+                             err));
+        CAIRN_TRY(CAIRN_CUDA(runtime, EventRecord, (scratch->filled, streams->copies), err));
+        CAIRN_TRY(
+            CAIRN_CUDA(runtime, StreamWaitEvent, (streams->kernels, scratch->filled, 0), err));
+        CAIRN_TRY(start_elements(lane, CAIRN_KERNEL_scatter, elements, (part->at + done) / width,
+                                 count, scratch->memory, err));
+        CAIRN_TRY(CAIRN_CUDA(runtime, EventRecord, (scratch->emptied, streams->kernels), err));
+        scratch->used = true;
+        lane->turn = (lane->turn + 1) % CAIRN_CUDA_SCRATCHES;
     }
     return CAIRN_OK;
 }
@@ -504,7 +542,7 @@ static enum cairn_code copy_ranges(const struct cairn_cuda_lane *lane, struct ca
 static enum cairn_code pack(struct cairn_cuda_lane *lane, struct cairn_error *err) {
     struct cairn_cuda_scratch *scratch = NULL;
     enum cairn_code code = CAIRN_NO_MEMORY;
-    if (lane->packing.count > 1) code = begin_scratch(lane, &scratch, err);
+    if (lane->packing.count > 1) code = begin_scratch(lane, lane->streams.kernels, &scratch, err);
     if (code == CAIRN_NO_MEMORY || (!code && scratch->bytes < lane->packed_bytes))
         return copy_ranges(lane, err);
     CAIRN_TRY(code);
@@ -528,10 +566,11 @@ enum cairn_code cairn_cuda_lane_put(struct cairn_cuda_lane *lane,
     lane->queued = true;
     CAIRN_TRY(cairn_cuda_lane_flush(lane, err));
     if (converted) CAIRN_TRY(cairn_cuda_kernels_load(lane->cuda, lane->place, err));
-    if (converted || (part->strided && lane->has_kernels && !part->into_device)) {
+    if (converted || (part->strided && lane->has_kernels)) {
         const struct elements elements = elements_of(part);
         if (converted || contiguous_row_bytes(&elements) < ROW_BYTES_MIN)
-            return gather(lane, part, &elements, err);
+            return part->into_device ? scatter(lane, part, &elements, err)
+                                     : gather(lane, part, &elements, err);
     }
     const uint8_t *from = (const uint8_t *)part->memory + part->at;
     if (!part->strided && !part->into_device)

@@ -34,6 +34,7 @@ enum {
     CAIRN_CUDA_HOST_READ_ONLY = 8,
     CAIRN_CUDA_STREAM_NON_BLOCKING = 1,
     CAIRN_CUDA_READ_ONLY_SUPPORTED = 113, /* attribute: HOST_READ_ONLY is supported */
+    CAIRN_CUDA_HOST_NUMA_NODE = 134,      /* attribute: the node of the host next to the device */
     CAIRN_CUDA_EVENT_BLOCKING = 1,        /* a waiting thread sleeps */
     CAIRN_CUDA_EVENT_NO_TIMING = 2
 };

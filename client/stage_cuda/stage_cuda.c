@@ -333,6 +333,41 @@ static enum cairn_code lock_memory(struct cairn_device *device, void *memory, ui
     return CAIRN_OK;
 }
 
+/* An error counts as true: `lock` returns it. */
+static bool locks_read_only(struct cairn_device *device, const void *memory) {
+    const struct cairn_cuda *cuda = &device->cuda;
+    struct cairn_cuda_place *place = NULL;
+    int supported = 1;
+    if (cairn_cuda_place_of(&device->cuda, memory, &place, NULL)) return true;
+    if (CAIRN_CUDA(&cuda->runtime, DeviceGetAttribute,
+                   (&supported, CAIRN_CUDA_READ_ONLY_SUPPORTED, place->device), NULL))
+        return true;
+    return supported;
+}
+
+/* A place without streams copied nothing: a thread's own device, in which memory was page-locked.
+ * Runtimes before 12.2 do not know the attribute. */
+static int numa_node(struct cairn_device *device) {
+    struct cairn_cuda *cuda = &device->cuda;
+    int devices[CAIRN_CUDA_PLACES_MAX], all = -1;
+    cairn_lock_take(&cuda->lock);
+    size_t count = 0;
+    for (size_t i = 0; i < cuda->locked.place_count; i++) {
+        const struct cairn_cuda_place *place = cuda->locked.places[i];
+        if (place->streams_count || place->streams_taken) devices[count++] = place->device;
+    }
+    cairn_lock_give(&cuda->lock);
+    for (size_t i = 0; i < count; i++) {
+        int node = -1;
+        if (CAIRN_CUDA(&cuda->runtime, DeviceGetAttribute,
+                       (&node, CAIRN_CUDA_HOST_NUMA_NODE, devices[i]), NULL) ||
+            node < 0 || (i && node != all))
+            return -1;
+        all = node;
+    }
+    return all;
+}
+
 static void unregister(struct cairn_cuda *cuda, const struct locked_memory *locked) {
     CAIRN_AUTO(cuda_entry) entered = {0};
     if (cairn_cuda_enter(cuda, locked->place, &entered, NULL)) return;
@@ -380,6 +415,8 @@ static const struct cairn_device_plugin cuda_plugin = {.abi = CAIRN_DEVICE_ABI,
                                                        .convertible = convertible,
                                                        .lock = lock_memory,
                                                        .unlock = unlock_memory,
+                                                       .locks_read_only = locks_read_only,
+                                                       .numa_node = numa_node,
                                                        .begin = begin,
                                                        .follow = follow,
                                                        .copy = copy,

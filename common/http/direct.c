@@ -49,8 +49,9 @@ enum cairn_code cairn_http_direct_prepare(struct cairn_http_transfer *transfer,
     return cairn_buf_append_text(head, "\r\n", err);
 }
 
-/* Keeps request->sent_bytes, which counts even if the second link cannot be opened. */
-static void forget(struct cairn_http_transfer *transfer) {
+enum cairn_code cairn_http_direct_start(struct cairn_http_transfer *transfer,
+                                        struct cairn_error *err) {
+    /* Keeps request->sent_bytes, which counts even if the second link cannot be opened. */
     transfer->head_sent = 0;
     transfer->sent_bytes = transfer->received_bytes = 0;
     transfer->header_bytes = 0;
@@ -58,11 +59,6 @@ static void forget(struct cairn_http_transfer *transfer) {
     transfer->request->sent_at_us = 0;
     transfer->started_us = 0;
     transfer->queued_bytes = 0;
-}
-
-enum cairn_code cairn_http_direct_start(struct cairn_http_transfer *transfer,
-                                        struct cairn_error *err) {
-    forget(transfer);
     return cairn_http_link_take(transfer, err);
 }
 
@@ -113,11 +109,6 @@ static void note_sent(struct cairn_http_transfer *transfer, size_t size) {
     transfer->request->sent_bytes = (uint64_t)transfer->sent_bytes;
 }
 
-static bool is_handed_over(const struct cairn_http_transfer *transfer) {
-    return transfer->head_sent == transfer->head.size &&
-           (uint64_t)transfer->sent_bytes >= body_size(transfer);
-}
-
 static CURLcode send_turn(struct cairn_http_transfer *transfer) {
     CURLcode result = CURLE_OK;
     uint64_t moved = 0;
@@ -140,7 +131,8 @@ static CURLcode send_some(struct cairn_http_transfer *transfer) {
     CURLcode result = send_turn(transfer);
     if (result == CURLE_OK) result = cairn_http_link_flush(transfer->link);
     if (tls && cairn_http_tls_sent(tls) != before) transfer->moved_us = cairn_mono_us();
-    if (result == CURLE_OK && is_handed_over(transfer))
+    if (result == CURLE_OK && (transfer->head_sent == transfer->head.size &&
+                               (uint64_t)transfer->sent_bytes >= body_size(transfer)))
         transfer->request->sent_at_us = cairn_mono_us();
     if (result == CURLE_AGAIN || transfer->request->sent_at_us)
         (void)cairn_http_direct_drains(transfer); /* starts watching the peer's queue */
@@ -378,13 +370,6 @@ static CURLcode receive_some(struct cairn_http_transfer *transfer, bool *ret_end
 
 /* ---- the end ---- */
 
-static void note_figures(struct cairn_http_transfer *transfer) {
-    struct cairn_http_request *request = transfer->request;
-    if (request->reply_at_us && transfer->started_us)
-        request->first_byte_us = cairn_max_u64(
-            1, request->reply_at_us - cairn_min_u64(request->reply_at_us, transfer->started_us));
-}
-
 /* The kernel's times cover all requests of the connection, so the start values are subtracted. */
 static void note_link(struct cairn_http_transfer *transfer) {
     struct cairn_http_request *request = transfer->request;
@@ -400,7 +385,10 @@ static void note_link(struct cairn_http_transfer *transfer) {
 static void end_with(struct cairn_http_transfer *transfer, enum cairn_code code,
                      const struct cairn_error *error, bool keep) {
     struct cairn_http_link *link = transfer->link;
-    note_figures(transfer);
+    struct cairn_http_request *request = transfer->request;
+    if (request->reply_at_us && transfer->started_us)
+        request->first_byte_us = cairn_max_u64(
+            1, request->reply_at_us - cairn_min_u64(request->reply_at_us, transfer->started_us));
     note_link(transfer);
     if (keep && link->from == link->to)
         cairn_http_link_keep(link);

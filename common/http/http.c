@@ -114,18 +114,6 @@ static enum cairn_code take_transfer(struct cairn_http_engine *engine,
     return CAIRN_OK;
 }
 
-static void forget_reply(struct cairn_http_request *request) {
-    request->code = CAIRN_OK;
-    request->status = 0;
-    request->reply_bytes = request->sent_bytes = request->first_byte_us = 0;
-    request->sent_at_us = request->reply_at_us = 0;
-    request->link_us = UINT64_MAX;
-    request->starts = 0;
-    request->reached = false;
-    request->content_length = UINT64_MAX;
-    request->error = (struct cairn_error){0};
-}
-
 static void release_transfer(struct cairn_http_transfer *transfer) {
     if (transfer->head.data) explicit_bzero(transfer->head.data, transfer->head.capacity);
     cairn_buf_clear(&transfer->head);
@@ -143,7 +131,15 @@ enum cairn_code cairn_http_submit(struct cairn_http_engine *engine,
                           CAIRN_HTTP_HEADERS_MAX);
     struct cairn_http_transfer *transfer = NULL;
     CAIRN_TRY(take_transfer(engine, &transfer, err));
-    forget_reply(request);
+    request->code = CAIRN_OK;
+    request->status = 0;
+    request->reply_bytes = request->sent_bytes = request->first_byte_us = 0;
+    request->sent_at_us = request->reply_at_us = 0;
+    request->link_us = UINT64_MAX;
+    request->starts = 0;
+    request->reached = false;
+    request->content_length = UINT64_MAX;
+    request->error = (struct cairn_error){0};
     transfer->request = request;
     transfer->submitted_us = cairn_mono_us();
     transfer->direct =
@@ -231,7 +227,8 @@ static enum cairn_code judge(struct cairn_http_transfer *transfer, CURLcode resu
     return cairn_http_reply_judge(transfer, err);
 }
 
-static void note_figures(struct cairn_http_transfer *transfer) {
+static void leave_libcurl(struct cairn_http_transfer *transfer) {
+    struct cairn_http_engine *engine = transfer->engine;
     struct cairn_http_request *request = transfer->request;
     curl_off_t sent = 0, before = 0, first = 0;
     curl_easy_getinfo(transfer->easy, CURLINFO_SIZE_UPLOAD_T, &sent);
@@ -241,11 +238,6 @@ static void note_figures(struct cairn_http_transfer *transfer) {
     request->reached = before > 0;
     if (request->reply_at_us && first > before) request->first_byte_us = (uint64_t)(first - before);
     if (request->reply_at_us && !request->first_byte_us) request->first_byte_us = 1;
-}
-
-static void leave_libcurl(struct cairn_http_transfer *transfer) {
-    struct cairn_http_engine *engine = transfer->engine;
-    note_figures(transfer);
     curl_multi_remove_handle(engine->multi, transfer->easy);
     engine->in_multi--;
 }
@@ -295,24 +287,6 @@ static enum cairn_code start_one(struct cairn_http_transfer *transfer, struct ca
         return cairn_fail(err, CAIRN_NO_MEMORY, "libcurl takes no request");
     engine->in_multi++;
     return CAIRN_OK;
-}
-
-static void start_waiting(struct cairn_http_engine *engine) {
-    while (engine->waiting_count && engine->active_count < engine->options.connections_max) {
-        struct cairn_http_transfer *transfer = TAILQ_FIRST(&engine->waiting);
-        struct cairn_error error = {0};
-        enum cairn_code code = start_one(transfer, &error);
-        if (code) {
-            cairn_http_end(transfer, code, &error);
-            continue;
-        }
-        TAILQ_REMOVE(&engine->waiting, transfer, place);
-        engine->waiting_count--;
-        TAILQ_INSERT_HEAD(&engine->active, transfer, place);
-        engine->active_count++;
-        transfer->is_active = true;
-        transfer->moved_us = cairn_mono_us();
-    }
 }
 
 static bool start_anew(struct cairn_http_engine *engine, struct cairn_http_transfer *transfer) {
@@ -385,17 +359,14 @@ static void reap(struct cairn_http_engine *engine) {
     }
 }
 
-static bool is_ready(const struct cairn_http_transfer *transfer) {
-    return transfer->link && transfer->link->fd >= 0 && transfer->link->ready;
-}
-
 /* Steps each direct request that can move. A step may end its request, and done() may start and
  * cancel others, so the list is searched from its start each time. */
 static void step_direct(struct cairn_http_engine *engine) {
     engine->pass++;
     struct cairn_http_transfer *transfer = TAILQ_FIRST(&engine->active);
     while (transfer) {
-        if (is_ready(transfer) && transfer->pass != engine->pass) {
+        if ((transfer->link && transfer->link->fd >= 0 && transfer->link->ready) &&
+            transfer->pass != engine->pass) {
             transfer->pass = engine->pass;
             cairn_http_direct_step(transfer);
             transfer = TAILQ_FIRST(&engine->active);
@@ -494,18 +465,6 @@ static unsigned gather_waits(struct cairn_http_engine *engine, uint64_t *ret_due
     return count;
 }
 
-static enum cairn_code wait_for_sockets(struct cairn_http_engine *engine, uint64_t until_us,
-                                        struct cairn_error *err) {
-    uint64_t due_at_us = until_us;
-    unsigned count = gather_waits(engine, &due_at_us);
-    int timeout = (int)wait_ms(engine, due_at_us);
-    if (curl_multi_poll(engine->multi, engine->waits, count, timeout, NULL) != CURLM_OK)
-        return cairn_fail(err, CAIRN_INTERNAL, "libcurl cannot wait for its sockets");
-    for (unsigned i = 0; i < count; i++)
-        if (engine->waits[i].revents) engine->waiter[i]->ready = true;
-    return CAIRN_OK;
-}
-
 /* Drops links closed by their peers now, not when the next link is needed. */
 static void sweep_links(struct cairn_http_engine *engine) {
     uint64_t now = cairn_mono_us();
@@ -520,7 +479,21 @@ enum cairn_code cairn_http_poll(struct cairn_http_engine *engine, uint32_t timeo
     for (;;) {
         int running;
         sweep_links(engine);
-        start_waiting(engine);
+        while (engine->waiting_count && engine->active_count < engine->options.connections_max) {
+            struct cairn_http_transfer *transfer = TAILQ_FIRST(&engine->waiting);
+            struct cairn_error error = {0};
+            enum cairn_code code = start_one(transfer, &error);
+            if (code) {
+                cairn_http_end(transfer, code, &error);
+                continue;
+            }
+            TAILQ_REMOVE(&engine->waiting, transfer, place);
+            engine->waiting_count--;
+            TAILQ_INSERT_HEAD(&engine->active, transfer, place);
+            engine->active_count++;
+            transfer->is_active = true;
+            transfer->moved_us = cairn_mono_us();
+        }
         if (engine->in_multi && curl_multi_perform(engine->multi, &running) != CURLM_OK)
             return cairn_fail(err, CAIRN_INTERNAL, "libcurl's multi handle is broken");
         reap(engine);
@@ -530,7 +503,13 @@ enum cairn_code cairn_http_poll(struct cairn_http_engine *engine, uint32_t timeo
         if (engine->ended_count != ended) return CAIRN_OK;
         if (atomic_exchange(&engine->woken, false)) return CAIRN_OK;
         if (cairn_mono_us() >= until_us) return CAIRN_OK;
-        CAIRN_TRY(wait_for_sockets(engine, until_us, err));
+        uint64_t due_at_us = until_us;
+        unsigned count = gather_waits(engine, &due_at_us);
+        int timeout = (int)wait_ms(engine, due_at_us);
+        if (curl_multi_poll(engine->multi, engine->waits, count, timeout, NULL) != CURLM_OK)
+            return cairn_fail(err, CAIRN_INTERNAL, "libcurl cannot wait for its sockets");
+        for (unsigned i = 0; i < count; i++)
+            if (engine->waits[i].revents) engine->waiter[i]->ready = true;
     }
 }
 
@@ -553,6 +532,5 @@ enum cairn_code cairn_http_perform(struct cairn_http_engine *engine,
             return code;
         }
     }
-    if (request->code && err) *err = request->error;
-    return request->code;
+    return cairn_pass(err, request->code, &request->error);
 }

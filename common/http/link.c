@@ -105,10 +105,6 @@ static CURLcode on_context(CURL *easy, void *context, void *owner) {
     return CURLE_OK;
 }
 
-static void tls_prepare(CURL *easy) {
-    if (is_ours()) curl_easy_setopt(easy, CURLOPT_SSL_CTX_FUNCTION, on_context);
-}
-
 /* Call after the handshake, while libcurl still holds the connection (CURLOPT_PREREQFUNCTION); set
  * its descriptor before anything is written. NULL: writes are not gathered. */
 static struct cairn_http_tls *tls_gather(CURL *easy) {
@@ -231,7 +227,7 @@ static bool set_up(struct cairn_http_link *link) {
     cairn_http_set_safety(easy);
     link->dial = (struct cairn_http_dial){.engine = link->engine};
     cairn_http_set_connection(&link->dial, easy);
-    tls_prepare(easy);
+    if (is_ours()) curl_easy_setopt(easy, CURLOPT_SSL_CTX_FUNCTION, on_context);
     curl_easy_setopt(easy, CURLOPT_CONNECT_ONLY, 1L);
     curl_easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, 0L);
     curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, on_ready);

@@ -22,12 +22,6 @@
 
 /* ---- callbacks of libcurl ---- */
 
-/* libcurl does not tell which socket a request in progress uses, so opened and closed sockets are
- * recorded and found by their local port. */
-static void note_socket(struct cairn_http_engine *engine, int fd) {
-    if (engine->socket_count < engine->socket_room) engine->sockets[engine->socket_count++] = fd;
-}
-
 static void forget_socket(struct cairn_http_engine *engine, int fd) {
     for (uint32_t i = 0; i < engine->socket_count; i++) {
         if (engine->sockets[i] != fd) continue;
@@ -36,22 +30,18 @@ static void forget_socket(struct cairn_http_engine *engine, int fd) {
     }
 }
 
-/* Keepalive probes find an idle connection whose peer is gone without FIN or RST (a machine without
- * power, a gateway that dropped its state) before a request waits on it. setsockopt fails on a Unix
- * socket, so its result is ignored. */
-static void probe_when_idle(curl_socket_t fd) {
+static int on_socket(void *owner, curl_socket_t fd, curlsocktype purpose) {
+    const struct cairn_http_dial *dial = owner;
+    const char *congestion = dial->engine->congestion;
+    if (purpose != CURLSOCKTYPE_IPCXN) return CURL_SOCKOPT_OK;
+    /* Keepalive probes find an idle connection whose peer is gone without FIN or RST (a machine
+     * without power, a gateway that dropped its state) before a request waits on it. setsockopt
+     * fails on a Unix socket, so its result is ignored. */
     const int on = 1, idle_s = 10, each_s = 5, count = 3;
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &each_s, sizeof each_s);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
-}
-
-static int on_socket(void *owner, curl_socket_t fd, curlsocktype purpose) {
-    const struct cairn_http_dial *dial = owner;
-    const char *congestion = dial->engine->congestion;
-    if (purpose != CURLSOCKTYPE_IPCXN) return CURL_SOCKOPT_OK;
-    probe_when_idle(fd);
     if (congestion)
         setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, congestion, (socklen_t)strlen(congestion));
     return CURL_SOCKOPT_OK;
@@ -68,7 +58,10 @@ static curl_socket_t on_open(void *owner, curlsocktype purpose, struct curl_sock
     }
     dial->tried = true;
     int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
-    if (fd >= 0) note_socket(dial->engine, fd);
+    /* libcurl does not tell which socket a request in progress uses, so opened and closed sockets
+     * are recorded and found by their local port. */
+    if (fd >= 0 && dial->engine->socket_count < dial->engine->socket_room)
+        dial->engine->sockets[dial->engine->socket_count++] = fd;
     return fd;
 }
 
@@ -191,17 +184,6 @@ void cairn_http_set_connection(struct cairn_http_dial *dial, CURL *easy) {
     if (engine->interface_name) curl_easy_setopt(easy, CURLOPT_INTERFACE, engine->interface_name);
 }
 
-static void set_request(struct cairn_http_transfer *transfer) {
-    CURL *easy = transfer->easy;
-    const struct cairn_http_request *request = transfer->request;
-    curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, UPLOAD_BUFFER_BYTES);
-    curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, request->fresh_connection ? 1L : 0L);
-    curl_easy_setopt(easy, CURLOPT_USERAGENT, "cairn");
-    curl_easy_setopt(easy, CURLOPT_MAX_SEND_SPEED_LARGE, (curl_off_t)request->send_bytes_per_s);
-    if (request->unix_socket)
-        curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, request->unix_socket);
-}
-
 /* Sends a body as POSTFIELDS under the wanted method: libcurl then needs no read callback and
  * rewinds when a kept connection turns out to be dead. */
 static void set_method(struct cairn_http_transfer *transfer) {
@@ -226,8 +208,21 @@ static bool add_header(struct cairn_http_transfer *transfer, const char *line) {
     return longer != NULL;
 }
 
-static enum cairn_code set_headers(struct cairn_http_transfer *transfer, struct cairn_error *err) {
+enum cairn_code cairn_http_transfer_prepare(struct cairn_http_transfer *transfer,
+                                            struct cairn_error *err) {
+    cairn_http_set_safety(transfer->easy);
+    set_callbacks(transfer);
+    transfer->dial = (struct cairn_http_dial){.engine = transfer->engine};
+    cairn_http_set_connection(&transfer->dial, transfer->easy);
+    CURL *easy = transfer->easy;
     const struct cairn_http_request *request = transfer->request;
+    curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, UPLOAD_BUFFER_BYTES);
+    curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, request->fresh_connection ? 1L : 0L);
+    curl_easy_setopt(easy, CURLOPT_USERAGENT, "cairn");
+    curl_easy_setopt(easy, CURLOPT_MAX_SEND_SPEED_LARGE, (curl_off_t)request->send_bytes_per_s);
+    if (request->unix_socket)
+        curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, request->unix_socket);
+    set_method(transfer);
     bool typed = false, added = add_header(transfer, "Expect:");
     for (size_t i = 0; i < request->header_count; i++) {
         if (!strncasecmp(request->headers[i], "Content-Type:", 13)) typed = true;
@@ -236,18 +231,6 @@ static enum cairn_code set_headers(struct cairn_http_transfer *transfer, struct 
     if (!typed) added = added && add_header(transfer, "Content-Type:");
     if (!added) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for request headers");
     curl_easy_setopt(transfer->easy, CURLOPT_HTTPHEADER, transfer->headers);
-    return CAIRN_OK;
-}
-
-enum cairn_code cairn_http_transfer_prepare(struct cairn_http_transfer *transfer,
-                                            struct cairn_error *err) {
-    cairn_http_set_safety(transfer->easy);
-    set_callbacks(transfer);
-    transfer->dial = (struct cairn_http_dial){.engine = transfer->engine};
-    cairn_http_set_connection(&transfer->dial, transfer->easy);
-    set_request(transfer);
-    set_method(transfer);
-    CAIRN_TRY(set_headers(transfer, err));
     if (curl_easy_setopt(transfer->easy, CURLOPT_URL, transfer->request->url) != CURLE_OK)
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the URL");
     return CAIRN_OK;
@@ -278,25 +261,22 @@ static bool has_word(struct cairn_view list, const char *wanted) {
     return false;
 }
 
-static void take_content_length(struct cairn_http_transfer *transfer, struct cairn_view value) {
-    uint64_t bytes;
-    struct cairn_http_request *request = transfer->request;
-    if (cairn_parse_u64(value, &bytes, NULL) != CAIRN_OK)
-        transfer->refused = cairn_fail(&transfer->error, CAIRN_PROTOCOL, "bad Content-Length");
-    else if (request->content_length != UINT64_MAX && request->content_length != bytes)
-        transfer->refused =
-            cairn_fail(&transfer->error, CAIRN_PROTOCOL, "two different Content-Length headers");
-    else
-        request->content_length = bytes;
-}
-
 static void take_header(struct cairn_http_transfer *transfer, const char *line, size_t size) {
     struct cairn_http_request *request = transfer->request;
     const char *colon = memchr(line, ':', size);
     if (!colon || *line == ' ' || *line == '\t') return;
     struct cairn_view name = {line, (size_t)(colon - line)};
     struct cairn_view value = trimmed(colon + 1, line + size);
-    if (name_is(name, "Content-Length")) take_content_length(transfer, value);
+    if (name_is(name, "Content-Length")) {
+        uint64_t bytes;
+        if (cairn_parse_u64(value, &bytes, NULL) != CAIRN_OK)
+            transfer->refused = cairn_fail(&transfer->error, CAIRN_PROTOCOL, "bad Content-Length");
+        else if (request->content_length != UINT64_MAX && request->content_length != bytes)
+            transfer->refused = cairn_fail(&transfer->error, CAIRN_PROTOCOL,
+                                           "two different Content-Length headers");
+        else
+            request->content_length = bytes;
+    }
     if (name_is(name, "Connection") && has_word(value, "close")) transfer->says_close = true;
     if (name_is(name, "Transfer-Encoding")) {
         transfer->strange_coding |= transfer->chunked || !name_is(value, "chunked");
@@ -388,10 +368,7 @@ void cairn_http_reply_arrived(struct cairn_http_transfer *transfer, size_t size)
 enum cairn_code cairn_http_reply_judge(const struct cairn_http_transfer *transfer,
                                        struct cairn_error *err) {
     const struct cairn_http_request *request = transfer->request;
-    if (transfer->refused) {
-        if (err) *err = transfer->error;
-        return transfer->refused;
-    }
+    if (transfer->refused) return cairn_pass(err, transfer->refused, &transfer->error);
     if (!transfer->headers_over) return cairn_fail(err, CAIRN_PROTOCOL, "no whole reply came");
     bool bodiless =
         !strcmp(request->method, "HEAD") || request->status == 204 || request->status == 304;
@@ -554,17 +531,6 @@ static enum cairn_code redact_query(struct cairn_view query, struct cairn_buf *r
     return CAIRN_OK;
 }
 
-/* "PUT /bucket/key?query HTTP/1.1": the query ends at the next space. */
-static enum cairn_code redact_request_line(struct cairn_view line, struct cairn_buf *ret,
-                                           struct cairn_error *err) {
-    size_t question = find(line, '?');
-    if (question == line.size) return append(ret, line, err);
-    size_t end = question + find(part(line, question, line.size), ' ');
-    CAIRN_TRY(append(ret, part(line, 0, question), err));
-    CAIRN_TRY(redact_query(part(line, question + 1, end), ret, err));
-    return append(ret, part(line, end, line.size), err);
-}
-
 /* Is it "PUT /bucket/key" or "HTTP/1.1 200"? A method is all capitals, so no header and no folded
  * line with a value that begins with a slash is mistaken for one. */
 static bool is_start_line(struct cairn_view line, size_t space) {
@@ -580,7 +546,15 @@ enum cairn_code cairn_http_trace_redact(struct cairn_view line, struct cairn_buf
     if (!line.size) return CAIRN_OK;
     size_t colon = find(line, ':'), space = find(line, ' ');
     bool is_header = colon < line.size && colon < space;
-    if (is_start_line(line, space)) return redact_request_line(line, ret, err);
+    if (is_start_line(line, space)) {
+        /* "PUT /bucket/key?query HTTP/1.1": the query ends at the next space. */
+        size_t question = find(line, '?');
+        if (question == line.size) return append(ret, line, err);
+        size_t end = question + find(part(line, question, line.size), ' ');
+        CAIRN_TRY(append(ret, part(line, 0, question), err));
+        CAIRN_TRY(redact_query(part(line, question + 1, end), ret, err));
+        return append(ret, part(line, end, line.size), err);
+    }
     if (!is_header) return cairn_buf_append_text(ret, "<hidden>", err);
     CAIRN_TRY(append(ret, part(line, 0, colon), err));
     if (!listed(shown_headers, CAIRN_COUNT(shown_headers), part(line, 0, colon)))

@@ -28,15 +28,6 @@ struct cairn_assembly_memory {
     struct cairn_input input;
 };
 
-static void release_memory(struct cairn_assembly_memory *memory) {
-    while (memory) {
-        struct cairn_assembly_memory *next = memory->next;
-        cairn_buf_release(&memory->bytes);
-        free(memory);
-        memory = next;
-    }
-}
-
 void cairn_assembly_release(struct cairn_assembly *assembly) {
     for (size_t i = 0; i < assembly->tensor_count; i++) free(assembly->tensors[i].name);
     for (size_t i = 0; i < assembly->left_out_count; i++) {
@@ -46,7 +37,13 @@ void cairn_assembly_release(struct cairn_assembly *assembly) {
     }
     for (size_t i = 0; i < assembly->object_count; i++) free(assembly->objects[i].name);
     cairn_names_release(&assembly->names);
-    release_memory(assembly->memory);
+    struct cairn_assembly_memory *memory = assembly->memory;
+    while (memory) {
+        struct cairn_assembly_memory *next = memory->next;
+        cairn_buf_release(&memory->bytes);
+        free(memory);
+        memory = next;
+    }
     json_decref(assembly->texts);
     free(assembly->objects);
     free(assembly->inputs);
@@ -172,23 +169,6 @@ enum cairn_code cairn_assembly_add_piece(struct cairn_assembly *assembly, uint32
     return add_run(assembly, &piece, err);
 }
 
-static enum cairn_code add_part(struct cairn_assembly *assembly,
-                                struct cairn_assembly_tensor *tensor,
-                                struct cairn_assembly_piece piece, const struct cairn_box *box,
-                                struct cairn_error *err) {
-    CAIRN_TRY(CAIRN_ARRAY_ROOM(assembly->pieces, assembly->piece_count, assembly->piece_capacity,
-                               PIECES_MAX, "pieces of tensors", err));
-    CAIRN_TRY(CAIRN_ARRAY_ROOM(assembly->boxes, assembly->box_count, assembly->box_capacity,
-                               PIECES_MAX, "pieces of tensors", err));
-    if (tensor->piece_count >= BOXES_OF_A_TENSOR_MAX)
-        return cairn_fail(err, CAIRN_TOO_LARGE, "tensor %s: more than %d pieces",
-                          cairn_short(tensor->name).text, BOXES_OF_A_TENSOR_MAX);
-    if (!tensor->piece_count++) tensor->box_first = assembly->box_count;
-    assembly->pieces[assembly->piece_count++] = piece;
-    assembly->boxes[assembly->box_count++] = *box;
-    return CAIRN_OK;
-}
-
 enum cairn_code cairn_assembly_add_box(struct cairn_assembly *assembly,
                                        const struct cairn_assembly_piece *piece,
                                        const struct cairn_box *box, uint64_t first,
@@ -214,7 +194,16 @@ enum cairn_code cairn_assembly_add_box(struct cairn_assembly *assembly,
     unsigned count = cairn_box_cut(box, dimensions, first, elements, cut);
     for (unsigned i = 0; i < count; i++) {
         part.size_bytes = cairn_box_elements(&cut[i], dimensions) * width;
-        CAIRN_TRY(add_part(assembly, tensor, part, &cut[i], err));
+        CAIRN_TRY(CAIRN_ARRAY_ROOM(assembly->pieces, assembly->piece_count,
+                                   assembly->piece_capacity, PIECES_MAX, "pieces of tensors", err));
+        CAIRN_TRY(CAIRN_ARRAY_ROOM(assembly->boxes, assembly->box_count, assembly->box_capacity,
+                                   PIECES_MAX, "pieces of tensors", err));
+        if (tensor->piece_count >= BOXES_OF_A_TENSOR_MAX)
+            return cairn_fail(err, CAIRN_TOO_LARGE, "tensor %s: more than %d pieces",
+                              cairn_short(tensor->name).text, BOXES_OF_A_TENSOR_MAX);
+        if (!tensor->piece_count++) tensor->box_first = assembly->box_count;
+        assembly->pieces[assembly->piece_count++] = part;
+        assembly->boxes[assembly->box_count++] = cut[i];
         part.offset_bytes += part.size_bytes;
     }
     return CAIRN_OK;
@@ -273,27 +262,6 @@ static unsigned run_of(const struct cairn_assembly_layout *layout, const struct 
     return outer;
 }
 
-/* Counts the runs of a tensor's pieces; CAIRN_UNSUPPORTED: too many. */
-static enum cairn_code count_runs(const struct cairn_assembly *assembly,
-                                  const struct cairn_assembly_tensor *tensor, uint64_t *ret,
-                                  struct cairn_error *err) {
-    *ret = 0;
-    for (size_t p = 0; p < tensor->piece_count; p++) {
-        const struct cairn_assembly_piece *piece = &assembly->pieces[tensor->piece_first + p];
-        const struct cairn_box *box = &assembly->boxes[tensor->box_first + p];
-        uint64_t run = 1, elements = cairn_box_elements(box, tensor->dimension_count);
-        if (piece->layout)
-            (void)run_of(&assembly->layouts[piece->layout], box, tensor->dimension_count, &run);
-        *ret += piece->layout ? elements / run : 1;
-        if (*ret > RUNS_MAX)
-            return cairn_fail(err, CAIRN_UNSUPPORTED,
-                              "its strides cut it into more than %d runs, which are too many to be "
-                              "named",
-                              RUNS_MAX);
-    }
-    return CAIRN_OK;
-}
-
 /* Appends the runs of one piece after all pieces and boxes; there is room for them. */
 static void append_runs(struct cairn_assembly *assembly, const struct cairn_assembly_tensor *tensor,
                         size_t p) {
@@ -324,9 +292,21 @@ static void append_runs(struct cairn_assembly *assembly, const struct cairn_asse
 static enum cairn_code unroll_tensor(struct cairn_assembly *assembly,
                                      struct cairn_assembly_tensor *tensor,
                                      struct cairn_error *err) {
-    uint64_t runs;
     size_t first = assembly->piece_count, box_first = assembly->box_count;
-    CAIRN_TRY(count_runs(assembly, tensor, &runs, err));
+    uint64_t runs = 0; /* of the tensor's pieces */
+    for (size_t p = 0; p < tensor->piece_count; p++) {
+        const struct cairn_assembly_piece *piece = &assembly->pieces[tensor->piece_first + p];
+        const struct cairn_box *box = &assembly->boxes[tensor->box_first + p];
+        uint64_t run = 1, elements = cairn_box_elements(box, tensor->dimension_count);
+        if (piece->layout)
+            (void)run_of(&assembly->layouts[piece->layout], box, tensor->dimension_count, &run);
+        runs += piece->layout ? elements / run : 1;
+        if (runs > RUNS_MAX)
+            return cairn_fail(err, CAIRN_UNSUPPORTED,
+                              "its strides cut it into more than %d runs, which are too many to be "
+                              "named",
+                              RUNS_MAX);
+    }
     CAIRN_TRY(CAIRN_ARRAY_ROOM_FOR(assembly->pieces, assembly->piece_count, (size_t)runs,
                                    assembly->piece_capacity, PIECES_MAX, "pieces of tensors", err));
     CAIRN_TRY(CAIRN_ARRAY_ROOM_FOR(assembly->boxes, assembly->box_count, (size_t)runs,
@@ -772,32 +752,27 @@ static enum cairn_code read_apart(const struct wanted *wanted,
                       offset + first.count[widest] * layout->stride[widest] * wanted->width, err);
 }
 
-/* Reads elements [from, to) of a strided box. */
-static enum cairn_code read_layout(const struct wanted *wanted,
-                                   const struct cairn_assembly_piece *piece,
-                                   const struct cairn_box *box, uint64_t from, uint64_t to,
-                                   struct cairn_error *err) {
-    const struct cairn_assembly_layout *layout = &wanted->assembly->layouts[piece->layout];
-    unsigned dimensions = wanted->tensor->dimension_count;
-    struct cairn_box cut[2 * CAIRN_DIMENSIONS_MAX];
-    unsigned count = from < to ? cairn_box_cut(box, dimensions, from, to - from, cut) : 0;
-    for (unsigned i = 0; i < count; i++) {
-        uint64_t element = 0;
-        for (unsigned d = 0; d < dimensions; d++)
-            element += (cut[i].start[d] - box->start[d]) * layout->stride[d];
-        CAIRN_TRY(
-            read_apart(wanted, piece, &cut[i], piece->offset_bytes + element * wanted->width, err));
-    }
-    return CAIRN_OK;
-}
-
 /* Reads elements [from, to) of one box, all of them wanted. */
 static enum cairn_code read_box(const struct wanted *wanted,
                                 const struct cairn_assembly_piece *piece,
                                 const struct cairn_box *box, uint64_t from, uint64_t to,
                                 struct cairn_error *err) {
     const struct cairn_assembly_tensor *tensor = wanted->tensor;
-    if (piece->layout) return read_layout(wanted, piece, box, from, to, err);
+    if (piece->layout) {
+        /* Reads elements [from, to) of a strided box. */
+        const struct cairn_assembly_layout *layout = &wanted->assembly->layouts[piece->layout];
+        unsigned dimensions = wanted->tensor->dimension_count;
+        struct cairn_box cut[2 * CAIRN_DIMENSIONS_MAX];
+        unsigned count = from < to ? cairn_box_cut(box, dimensions, from, to - from, cut) : 0;
+        for (unsigned i = 0; i < count; i++) {
+            uint64_t element = 0;
+            for (unsigned d = 0; d < dimensions; d++)
+                element += (cut[i].start[d] - box->start[d]) * layout->stride[d];
+            CAIRN_TRY(read_apart(wanted, piece, &cut[i],
+                                 piece->offset_bytes + element * wanted->width, err));
+        }
+        return CAIRN_OK;
+    }
     uint64_t width = wanted->width;
     uint64_t run = cairn_box_run(box, tensor->dimension_count, tensor->shape);
     bool direct = run * width >= SCRATCH_BYTES;
@@ -821,35 +796,31 @@ static enum cairn_code read_box(const struct wanted *wanted,
     return CAIRN_OK;
 }
 
-static enum cairn_code read_boxes(const struct cairn_assembly *assembly,
-                                  const struct cairn_assembly_tensor *tensor, uint64_t from,
-                                  char *into, uint64_t size, struct cairn_error *err) {
-    bool apart = is_strided(assembly, tensor);
-    CAIRN_AUTO_HEAP char *scratch = malloc(apart ? APART_BYTES : SCRATCH_BYTES);
-    CAIRN_AUTO_HEAP char *gathered = malloc(apart ? APART_BYTES : 1);
-    uint64_t width = cairn_dtype_bits(tensor->dtype) / 8, done_bytes = 0;
-    struct wanted wanted = {assembly, tensor, from / width, width, into, scratch, gathered};
-    CAIRN_ASSERT(from % width == 0 && size % width == 0);
-    if (!scratch || !gathered)
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a piece of a tensor");
-    for (size_t p = 0; p < tensor->piece_count; p++) {
-        const struct cairn_assembly_piece *piece = &assembly->pieces[tensor->piece_first + p];
-        const struct cairn_box *box = &assembly->boxes[tensor->box_first + p];
-        uint64_t first =
-            cairn_box_before(box, tensor->dimension_count, tensor->shape, wanted.first);
-        uint64_t end = cairn_box_before(box, tensor->dimension_count, tensor->shape,
-                                        wanted.first + size / width);
-        CAIRN_TRY(read_box(&wanted, piece, box, first, end, err));
-        done_bytes += (end - first) * width;
-    }
-    CAIRN_ASSERT(done_bytes == size); /* assembly.h#1 */
-    return CAIRN_OK;
-}
-
 enum cairn_code cairn_assembly_read(const struct cairn_assembly *assembly,
                                     const struct cairn_assembly_tensor *tensor, uint64_t from,
                                     char *into, uint64_t size, struct cairn_error *err) {
-    if (tensor->boxed) return read_boxes(assembly, tensor, from, into, size, err);
+    if (tensor->boxed) {
+        bool apart = is_strided(assembly, tensor);
+        CAIRN_AUTO_HEAP char *scratch = malloc(apart ? APART_BYTES : SCRATCH_BYTES);
+        CAIRN_AUTO_HEAP char *gathered = malloc(apart ? APART_BYTES : 1);
+        uint64_t width = cairn_dtype_bits(tensor->dtype) / 8, done_bytes = 0;
+        struct wanted wanted = {assembly, tensor, from / width, width, into, scratch, gathered};
+        CAIRN_ASSERT(from % width == 0 && size % width == 0);
+        if (!scratch || !gathered)
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a piece of a tensor");
+        for (size_t p = 0; p < tensor->piece_count; p++) {
+            const struct cairn_assembly_piece *piece = &assembly->pieces[tensor->piece_first + p];
+            const struct cairn_box *box = &assembly->boxes[tensor->box_first + p];
+            uint64_t first =
+                cairn_box_before(box, tensor->dimension_count, tensor->shape, wanted.first);
+            uint64_t end = cairn_box_before(box, tensor->dimension_count, tensor->shape,
+                                            wanted.first + size / width);
+            CAIRN_TRY(read_box(&wanted, piece, box, first, end, err));
+            done_bytes += (end - first) * width;
+        }
+        CAIRN_ASSERT(done_bytes == size); /* assembly.h#1 */
+        return CAIRN_OK;
+    }
     for (size_t p = 0; p < tensor->piece_count && size; p++) {
         const struct cairn_assembly_piece *piece = &assembly->pieces[tensor->piece_first + p];
         if (from >= piece->size_bytes) {

@@ -20,7 +20,7 @@
  *              it; a mismatch is CAIRN_CORRUPT with the file and the zip entry.
  * Limits:  16,777,216 pieces; 1,048,576 tensors; 65,536 boxes a tensor, of whole-byte elements.
  * Threads: one owner while it is built; immutable after that.
- * Next:    formats/zero/zero.h, formats/torch/torch_assembly.h; cli/convert/inside.h.
+ * Next:    formats/zero/zero.h, formats/torch/torch.h; cli/convert/inside.h.
  */
 #pragma once
 

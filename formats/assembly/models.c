@@ -111,7 +111,7 @@ enum cairn_code cairn_safetensors_parts_group(const struct cairn_safetensors_par
                 cairn_max_u64(ret_shape[d], group[i].box.start[d] + group[i].box.count[d]);
     }
     if (code == CAIRN_OK) code = prove_parts(group, count, ret_shape, err);
-    return code ? cairn_within(err, code, "tensor %s", cairn_short(group->name).text) : CAIRN_OK;
+    return cairn_within(err, code, "tensor %s", cairn_short(group->name).text);
 }
 
 static enum cairn_code add_texts(const struct cairn_safetensors *file, const char *name,
@@ -134,52 +134,35 @@ enum cairn_code cairn_safetensors_add_texts(const struct cairn_input *input, con
     return add_texts(&file, name, assembly, err);
 }
 
-static enum cairn_code add_entries(const struct cairn_input *input,
-                                   const struct cairn_safetensors *file, const json_t *sharding,
-                                   struct cairn_assembly *assembly,
-                                   struct cairn_safetensors_parts *parts, struct cairn_error *err) {
-    uint32_t number;
-    size_t before = parts->count;
-    CAIRN_TRY(cairn_assembly_add_input(assembly, input, &number, err));
-    for (size_t i = 0; i < file->count; i++) {
-        const struct cairn_safetensors_entry *entry = &file->entries[i];
-        CAIRN_AUTO(buf) name = {0};
-        bool part;
-        CAIRN_TRY(cairn_safetensors_parts_add(parts, sharding, entry, before, &part, err));
-        if (part) parts->items[parts->count - 1].input = input;
-        if (part) continue;
-        CAIRN_TRY(cairn_buf_append(&name, entry->name.data, entry->name.size, err));
-        CAIRN_TRY(cairn_assembly_add_tensor(assembly, name.data, entry->dtype,
-                                            entry->dimension_count, entry->shape, err));
-        CAIRN_TRY(cairn_assembly_add_piece(assembly, number, entry->offset_bytes, entry->size_bytes,
-                                           err));
-    }
-    return CAIRN_OK;
+bool cairn_safetensors_begins(struct cairn_view first) {
+    return first.size > 8 && ((const char *)first.data)[8] == '{';
 }
 
-enum cairn_code cairn_safetensors_assemble(const struct cairn_input *input, const char *name,
-                                           struct cairn_assembly *assembly,
-                                           struct cairn_safetensors_parts *parts,
-                                           struct cairn_error *err) {
+enum cairn_code cairn_safetensors_read_file(const struct cairn_reading *reading,
+                                            struct cairn_error *err) {
+    struct cairn_assembly *assembly = reading->assembly;
+    struct cairn_safetensors_parts *parts = reading->parts;
     CAIRN_AUTO(buf) head = {0};
     CAIRN_AUTO(safetensors) file = {0};
     CAIRN_AUTO_JSON json_t *sharding = NULL;
-    CAIRN_TRY(cairn_safetensors_load(input, &head, &file, err));
+    CAIRN_TRY(cairn_safetensors_load(reading->input, &head, &file, err));
     CAIRN_TRY(cairn_safetensors_sharding(&file, &sharding, err));
-    CAIRN_TRY(add_texts(&file, name, assembly, err));
-    return add_entries(input, &file, sharding, assembly, parts, err);
-}
-
-static enum cairn_code join_group(const struct cairn_safetensors_part *parts, size_t count,
-                                  const uint64_t *shape, struct cairn_assembly *assembly,
-                                  struct cairn_error *err) {
-    CAIRN_TRY(cairn_assembly_add_tensor(assembly, parts->name, parts->dtype, parts->dimension_count,
-                                        shape, err));
-    for (size_t i = 0; i < count; i++) {
-        struct cairn_assembly_piece piece = {.offset_bytes = parts[i].offset_bytes,
-                                             .size_bytes = parts[i].size_bytes};
-        CAIRN_TRY(cairn_assembly_add_input(assembly, parts[i].input, &piece.input, err));
-        CAIRN_TRY(cairn_assembly_add_box(assembly, &piece, &parts[i].box, 0, err));
+    CAIRN_TRY(add_texts(&file, reading->name, assembly, err));
+    uint32_t number;
+    size_t before = parts->count;
+    CAIRN_TRY(cairn_assembly_add_input(assembly, reading->input, &number, err));
+    for (size_t i = 0; i < file.count; i++) {
+        const struct cairn_safetensors_entry *entry = &file.entries[i];
+        CAIRN_AUTO(buf) own = {0};
+        bool part;
+        CAIRN_TRY(cairn_safetensors_parts_add(parts, sharding, entry, before, &part, err));
+        if (part) parts->items[parts->count - 1].input = reading->input;
+        if (part) continue;
+        CAIRN_TRY(cairn_buf_append(&own, entry->name.data, entry->name.size, err));
+        CAIRN_TRY(cairn_assembly_add_tensor(assembly, own.data, entry->dtype,
+                                            entry->dimension_count, entry->shape, err));
+        CAIRN_TRY(cairn_assembly_add_piece(assembly, number, entry->offset_bytes, entry->size_bytes,
+                                           err));
     }
     return CAIRN_OK;
 }
@@ -191,9 +174,61 @@ enum cairn_code cairn_safetensors_join(struct cairn_safetensors_parts *parts,
     for (size_t first = 0; first < parts->count; first += count) {
         uint64_t shape[CAIRN_DIMENSIONS_MAX];
         CAIRN_TRY(cairn_safetensors_parts_group(parts, first, &count, shape, err));
-        CAIRN_TRY(join_group(&parts->items[first], count, shape, assembly, err));
+        const struct cairn_safetensors_part *group = &parts->items[first];
+        CAIRN_TRY(cairn_assembly_add_tensor(assembly, group->name, group->dtype,
+                                            group->dimension_count, shape, err));
+        for (size_t i = 0; i < count; i++) {
+            struct cairn_assembly_piece piece = {.offset_bytes = group[i].offset_bytes,
+                                                 .size_bytes = group[i].size_bytes};
+            CAIRN_TRY(cairn_assembly_add_input(assembly, group[i].input, &piece.input, err));
+            CAIRN_TRY(cairn_assembly_add_box(assembly, &piece, &group[i].box, 0, err));
+        }
     }
     return CAIRN_OK;
+}
+
+/* ---- formats ---- */
+
+static const struct {
+    const char *tag;
+    bool (*begins)(struct cairn_view first); /* NULL: not one file */
+    enum cairn_code (*read_file)(const struct cairn_reading *reading, struct cairn_error *err);
+} formats[] = {
+    [CAIRN_FORMAT_NONE] = {"", NULL, NULL},
+    [CAIRN_FORMAT_CAIRN] = {"cairn", NULL, NULL},
+#define FOLDER_FORMAT(id, tag, kind) [CAIRN_FORMAT_##id] = {tag, NULL, NULL},
+#define FILE_FORMAT(id, tag, kind, name)                                                           \
+    [CAIRN_FORMAT_##id] = {tag, cairn_##name##_begins, cairn_##name##_read_file},
+#include "formats/formats.def"
+};
+
+const char *cairn_format_tag(enum cairn_format format) {
+    return formats[format].tag;
+}
+
+enum cairn_format cairn_format_of_tag(const char *tag) {
+    enum cairn_format format = (enum cairn_format)(CAIRN_COUNT(formats) - 1);
+    while (format && !(tag && strcmp(tag, formats[format].tag) == 0)) format--;
+    return format;
+}
+
+enum cairn_code cairn_format_of_file(const struct cairn_input *input, const char *name,
+                                     enum cairn_format *ret, struct cairn_error *err) {
+    char first[16] = {0};
+    size_t size = (size_t)cairn_min_u64(input->size_bytes, sizeof first);
+    CAIRN_TRY(cairn_input_read(input, 0, first, size, err));
+    for (size_t i = 0; i < CAIRN_COUNT(formats); i++) {
+        if (!formats[i].begins || !formats[i].begins((struct cairn_view){first, size})) continue;
+        *ret = (enum cairn_format)i;
+        return CAIRN_OK;
+    }
+    return cairn_input_refuse(input, cairn_model_is_like(name), err);
+}
+
+enum cairn_code cairn_format_read_file(enum cairn_format format,
+                                       const struct cairn_reading *reading,
+                                       struct cairn_error *err) {
+    return formats[format].read_file(reading, err);
 }
 
 /* ---- which files are the model: indexes first, then names ---- */
@@ -203,17 +238,18 @@ enum cairn_code cairn_safetensors_join(struct cairn_safetensors_parts *parts,
 
 /* The two kinds of files, in search order. */
 static const struct kind {
-    const char *end, *format;
+    const char *end;
+    enum cairn_format format;
     const char *stems[4]; /* tried by loaders, in this order */
     bool any;             /* any such name is a model's; else only by its stem */
 } kinds[] = {
     {".safetensors",
-     "hf-safetensors",
+     CAIRN_FORMAT_HF_SAFETENSORS,
      {"model", "diffusion_pytorch_model", "adapter_model", NULL},
      true},
     /* Trainers write other files (training_args.bin) with the same end. */
     {".bin",
-     "hf-torch",
+     CAIRN_FORMAT_HF_TORCH,
      {"pytorch_model", "diffusion_pytorch_model", "adapter_model", NULL},
      false},
 };
@@ -229,18 +265,13 @@ void cairn_model_choice_release(struct cairn_model_choice *choice) {
     *choice = (struct cairn_model_choice){0};
 }
 
-static bool ends_with(const char *name, const char *end) {
-    size_t size = strlen(name), tail = strlen(end);
-    return size > tail && strcmp(name + size - tail, end) == 0;
-}
-
 static bool is_exactly(const char *name, const char *stem, const char *end) {
     size_t size = strlen(stem);
     return strncmp(name, stem, size) == 0 && strcmp(name + size, end) == 0;
 }
 
 static bool is_of(const struct kind *kind, const char *name) {
-    if (!ends_with(name, kind->end) || cairn_model_is_index(name)) return false;
+    if (!cairn_text_ends(name, kind->end) || cairn_model_is_index(name)) return false;
     for (size_t s = 0; !kind->any && kind->stems[s]; s++)
         if (cairn_text_starts(name, kind->stems[s])) return true;
     return kind->any;
@@ -250,7 +281,7 @@ static bool is_of(const struct kind *kind, const char *name) {
  * model.safetensors.fp16.index.json. */
 static bool is_index_of(const struct kind *kind, const char *name) {
     const char *at = name;
-    if (!ends_with(name, ".json")) return false;
+    if (!cairn_text_ends(name, ".json")) return false;
     for (; (at = strstr(at, kind->end)); at++) {
         const char *rest = at + strlen(kind->end), *index = strstr(rest, ".index.");
         if (at == name || !index) continue;
@@ -274,7 +305,7 @@ bool cairn_model_is_index(const char *name) {
 bool cairn_model_is_like(const char *name) {
     static const char *const ends[] = {".safetensors", ".bin", ".pt", ".pth", ".ckpt"};
     for (size_t i = 0; i < CAIRN_COUNT(ends); i++)
-        if (ends_with(name, ends[i])) return true;
+        if (cairn_text_ends(name, ends[i])) return true;
     return cairn_model_is_index(name);
 }
 
@@ -412,7 +443,7 @@ static bool is_there(const struct search *search, const char *name) {
 static bool is_half(const struct search *search, const char *file) {
     for (size_t i = 0; i < search->folder->count; i++) {
         const char *name = search->folder->names[i];
-        if (cairn_text_starts(name, file) && ends_with(name, INCOMPLETE)) return true;
+        if (cairn_text_starts(name, file) && cairn_text_ends(name, INCOMPLETE)) return true;
     }
     return false;
 }
@@ -450,7 +481,7 @@ static enum cairn_code check_downloads(const struct search *search, struct cairn
         const char *name = search->folder->names[i];
         CAIRN_AUTO(buf) file = {0};
         size_t at;
-        if (!ends_with(name, INCOMPLETE)) continue;
+        if (!cairn_text_ends(name, INCOMPLETE)) continue;
         CAIRN_TRY(cairn_buf_append(&file, name, strlen(name) - strlen(INCOMPLETE), err));
         char *dot = strrchr(file.data, '.'); /* an ETag may precede it */
         if (!cairn_model_is_like(file.data) && dot) *dot = '\0';
@@ -476,20 +507,6 @@ static bool take_single(struct search *search, const struct kind *kind) {
     return false;
 }
 
-static enum cairn_code take_all(struct search *search, const struct kind *kind,
-                                struct cairn_error *err) {
-    const char *before = NULL;
-    for (size_t i = 0; i < search->folder->count; i++) {
-        const char *name = search->folder->names[i];
-        if (!is_of(kind, name)) continue;
-        CAIRN_TRY(check_set(search, name, before, err));
-        before = name;
-        search->choice->taken[i] = true;
-        search->choice->format = kind->format;
-    }
-    return search->choice->format ? check_downloads(search, err) : CAIRN_OK;
-}
-
 static enum cairn_code choose_files(struct search *search, const char *index,
                                     struct cairn_error *err) {
     for (size_t k = 0; index && k < CAIRN_COUNT(kinds); k++)
@@ -501,7 +518,17 @@ static enum cairn_code choose_files(struct search *search, const char *index,
     }
     for (size_t k = 0; k < CAIRN_COUNT(kinds) && !search->choice->format; k++) {
         if (k > 0 && take_single(search, &kinds[k])) return CAIRN_OK;
-        CAIRN_TRY(take_all(search, &kinds[k], err));
+        const struct kind *kind = &kinds[k];
+        const char *before = NULL;
+        for (size_t i = 0; i < search->folder->count; i++) {
+            const char *name = search->folder->names[i];
+            if (!is_of(kind, name)) continue;
+            CAIRN_TRY(check_set(search, name, before, err));
+            before = name;
+            search->choice->taken[i] = true;
+            search->choice->format = kind->format;
+        }
+        if (search->choice->format) return check_downloads(search, err);
     }
     return search->choice->format ? CAIRN_OK : check_downloads(search, err);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * models: makes an assembly of safetensors files, and finds the files of a model in a folder.
+ * models: the formats of checkpoints, safetensors files as an assembly, and the files of a model.
  *
  * Why:     torch's distributed checkpointing writes each rank's piece under the tensor's own name,
  *          with its place in the header (DCP_SHARDING_INFO). Hugging Face folders also hold
@@ -60,12 +60,6 @@ enum cairn_code cairn_safetensors_parts_group(const struct cairn_safetensors_par
                                               size_t first, size_t *ret_count,
                                               uint64_t ret_shape[CAIRN_DIMENSIONS_MAX],
                                               struct cairn_error *err) CAIRN_MUST_USE;
-
-/* Adds one file's tensors and texts to the assembly, its pieces to the parts. */
-enum cairn_code cairn_safetensors_assemble(const struct cairn_input *input, const char *name,
-                                           struct cairn_assembly *assembly,
-                                           struct cairn_safetensors_parts *parts,
-                                           struct cairn_error *err) CAIRN_MUST_USE;
 /* Adds only the texts of one file. */
 enum cairn_code cairn_safetensors_add_texts(const struct cairn_input *input, const char *name,
                                             struct cairn_assembly *assembly,
@@ -75,14 +69,49 @@ enum cairn_code cairn_safetensors_join(struct cairn_safetensors_parts *parts,
                                        struct cairn_assembly *assembly,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 
+/* ---- formats, and files of one ---- */
+
+enum cairn_format {
+    CAIRN_FORMAT_NONE,
+    CAIRN_FORMAT_CAIRN, /* a version whose layout has its tensors */
+#define FOLDER_FORMAT(id, tag, kind) CAIRN_FORMAT_##id,
+#define FILE_FORMAT(id, tag, kind, name) CAIRN_FORMAT_##id,
+#include "formats/formats.def"
+};
+const char *cairn_format_tag(enum cairn_format format);
+/* CAIRN_FORMAT_NONE: no such tag, or NULL. */
+enum cairn_format cairn_format_of_tag(const char *tag);
+/* By the first bytes of a file; others are refused (cairn_input_refuse). */
+enum cairn_code cairn_format_of_file(const struct cairn_input *input, const char *name,
+                                     enum cairn_format *ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+
+struct cairn_reading {
+    const struct cairn_input *input;
+    const char *name;                      /* of the file */
+    bool strict;                           /* as in formats/torch/torch.h */
+    struct cairn_assembly *assembly;       /* gets the tensors and texts */
+    struct cairn_safetensors_parts *parts; /* gets pieces of tensors */
+    struct cairn_torch *torch;             /* stays open: its other values are read later */
+};
+#define FILE_FORMAT(id, tag, kind, name)                                                           \
+    bool cairn_##name##_begins(struct cairn_view first);                                           \
+    enum cairn_code cairn_##name##_read_file(const struct cairn_reading *reading,                  \
+                                             struct cairn_error *err) CAIRN_MUST_USE;
+#include "formats/formats.def"
+/* format: the file's. */
+enum cairn_code cairn_format_read_file(enum cairn_format format,
+                                       const struct cairn_reading *reading,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+
 /* ---- the files of a folder's model ---- */
 
 struct cairn_model_choice {
-    const char *format; /* "hf-safetensors" or "hf-torch"; NULL: no model */
-    const char *index;  /* name of the deciding index in the folder; NULL: none */
-    json_t *map;        /* owned: the index's map of tensor to file */
-    const char *single; /* a model file found by its name; NULL: none */
-    bool *taken;        /* owned, by index of the file in the folder */
+    enum cairn_format format; /* HF_SAFETENSORS or HF_TORCH; NONE: no model */
+    const char *index;        /* name of the deciding index in the folder; NULL: none */
+    json_t *map;              /* owned: the index's map of tensor to file */
+    const char *single;       /* a model file found by its name; NULL: none */
+    bool *taken;              /* owned, by index of the file in the folder */
 };
 void cairn_model_choice_release(struct cairn_model_choice *choice);
 /* index: name in the folder, given by the user; NULL: none. */

@@ -121,19 +121,6 @@ static enum cairn_code prove_dimension(struct proof *proof, unsigned dimension,
                                        const size_t *numbers, size_t count,
                                        struct cairn_error *err);
 
-/* The next border after `at`: the first end of an open box, or next_start. */
-static uint64_t next_border(const struct proof *proof, unsigned dimension, uint64_t at,
-                            const size_t *open, size_t open_count, uint64_t next_start) {
-    uint64_t next = next_start;
-    for (size_t i = 0; i < open_count; i++) {
-        const struct cairn_box *box = &proof->boxes[open[i]];
-        uint64_t end = box->start[dimension] + box->count[dimension];
-        if (end < next) next = end;
-    }
-    CAIRN_ASSERT(next > at);
-    return next;
-}
-
 static enum cairn_code sweep_sorted(struct proof *proof, unsigned dimension,
                                     const struct border *sorted, size_t count, size_t *open,
                                     struct cairn_error *err) {
@@ -153,8 +140,15 @@ static enum cairn_code sweep_sorted(struct proof *proof, unsigned dimension,
             return cairn_fail(err, CAIRN_TOO_LARGE,
                               "its pieces are cut in too many ways to be compared");
         CAIRN_TRY(prove_dimension(proof, dimension + 1, open, open_count, err));
-        at = next_border(proof, dimension, at, open, open_count,
-                         taken < count ? sorted[taken].start : size);
+        /* The next border after `at`: the first end of an open box, or the next start. */
+        uint64_t next = taken < count ? sorted[taken].start : size;
+        for (size_t k = 0; k < open_count; k++) {
+            const struct cairn_box *box = &proof->boxes[open[k]];
+            uint64_t end = box->start[dimension] + box->count[dimension];
+            if (end < next) next = end;
+        }
+        CAIRN_ASSERT(next > at);
+        at = next;
     }
     return CAIRN_OK;
 }
@@ -235,26 +229,6 @@ void cairn_seals_sort(struct cairn_seals *seals) {
     seals->sorted = true;
 }
 
-/* The first part that ends at this byte or later. */
-static size_t first_part(const struct cairn_seal *seal, uint64_t at) {
-    size_t low = 0, high = seal->part_count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (seal->parts[middle].end < at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-static void give_up(struct cairn_seal *seal) {
-    seal->given_up = true;
-    free(seal->parts);
-    seal->parts = NULL;
-    seal->part_count = 0;
-}
-
 /* Inserts the free range [begin, end) as a part before index `at`, joined to its neighbours. */
 static void insert_part(struct cairn_seal *seal, size_t at, uint64_t begin, uint64_t end) {
     bool before = at < seal->part_count && seal->parts[at].end == begin;
@@ -272,7 +246,10 @@ static void insert_part(struct cairn_seal *seal, size_t at, uint64_t begin, uint
     } else {
         if (CAIRN_ARRAY_ROOM(seal->parts, seal->part_count, seal->part_capacity, PARTS_MAX,
                              "parts of a range", NULL) != CAIRN_OK) {
-            give_up(seal);
+            seal->given_up = true;
+            free(seal->parts);
+            seal->parts = NULL;
+            seal->part_count = 0;
             return;
         }
         memmove(&seal->parts[at + 1], &seal->parts[at],
@@ -283,11 +260,20 @@ static void insert_part(struct cairn_seal *seal, size_t at, uint64_t begin, uint
 }
 
 /* Takes the next unnoted bytes of [*begin, end); false: none. */
-static bool take_unnoted(struct cairn_seals *seals, struct cairn_seal *seal, uint64_t *begin,
-                         uint64_t end, uint64_t *ret_end) {
+static bool next_unread_range(struct cairn_seals *seals, struct cairn_seal *seal, uint64_t *begin,
+                              uint64_t end, uint64_t *ret_end) {
     CAIRN_HOLD(&seals->lock);
     if (seal->given_up) return false;
-    size_t at = first_part(seal, *begin);
+    /* The first part that ends at this byte or later. */
+    size_t low = 0, high = seal->part_count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (seal->parts[middle].end < *begin)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    size_t at = low;
     if (at < seal->part_count && seal->parts[at].begin <= *begin && seal->parts[at].end > *begin)
         *begin = seal->parts[at].end;
     size_t next = at < seal->part_count && seal->parts[at].end <= *begin ? at + 1 : at;
@@ -310,7 +296,7 @@ static enum cairn_code note_range(struct cairn_seals *seals, struct cairn_seal *
                                   const struct cairn_input *input, uint64_t begin, uint64_t end,
                                   const char *bytes, struct cairn_error *err) {
     const uint64_t first = begin, seal_end = seal->offset_bytes + seal->size_bytes;
-    for (uint64_t taken_end; take_unnoted(seals, seal, &begin, end, &taken_end);
+    for (uint64_t taken_end; next_unread_range(seals, seal, &begin, end, &taken_end);
          begin = taken_end) {
         uint32_t sum = cairn_crc32_shift(
             cairn_crc32_remainder(bytes + (begin - first), (size_t)(taken_end - begin)),
@@ -420,15 +406,6 @@ static void flip_signs(uint8_t *bytes, size_t size, unsigned width, unsigned fir
         bytes[i + width - 1] ^= 0x80;
 }
 
-static void negate_integers(uint8_t *bytes, size_t size, unsigned width) {
-    for (size_t i = 0; i + width <= size; i += width) {
-        uint64_t number = 0;
-        memcpy(&number, bytes + i, width);
-        number = 0 - number;
-        memcpy(bytes + i, &number, width);
-    }
-}
-
 /* 0x80 is the only NaN, and zero has no sign. */
 static void flip_fnuz(uint8_t *bytes, size_t size) {
     for (size_t i = 0; i < size; i++)
@@ -442,7 +419,14 @@ bool cairn_flip(unsigned dtype, void *bytes, size_t size, unsigned parts) {
     if (!parts) return true;
     if (floats && parts & CAIRN_ASSEMBLY_FLIP_REAL) flip_signs(bytes, size, floats, 0, two ? 2 : 1);
     if (two && parts & CAIRN_ASSEMBLY_FLIP_IMAGINARY) flip_signs(bytes, size, floats, 1, 2);
-    if (integers) negate_integers(bytes, size, integers);
+    if (integers) {
+        for (size_t i = 0; i + integers <= size; i += integers) {
+            uint64_t number = 0;
+            memcpy(&number, (uint8_t *)bytes + i, integers);
+            number = 0 - number;
+            memcpy((uint8_t *)bytes + i, &number, integers);
+        }
+    }
     if (fnuz) flip_fnuz(bytes, size);
     return floats || integers || fnuz;
 }

@@ -8,7 +8,7 @@
 #include "api/table/dtype.h"
 #include "common/buf.h"
 #include "common/text.h"
-#include "formats/torch/torch_tree.h"
+#include "formats/torch/torch.h"
 #include "formats/torch/torch_write.h"
 
 #define STORED_MAX 16777216
@@ -166,8 +166,7 @@ static enum cairn_code open_range(const struct reader *reader, const struct wind
     struct cairn_error why = {0};
     enum cairn_code code = cairn_torch_open(input, reader->folder->strict, ret, &why);
     if (code) CAIRN_TRY(cairn_input_lost(input, err));
-    if (code && err) *err = why;
-    return code;
+    return cairn_pass(err, code, &why);
 }
 
 /* Opens a piece as a torch.save file; *ret_window must live as long. */
@@ -194,12 +193,6 @@ static enum cairn_code open_stored(const struct reader *reader, const struct sto
     return cairn_within(err, code, "its file %.*s", (int)file.size, (const char *)file.data);
 }
 
-static bool same_box(const struct cairn_torch_tensor *found,
-                     const struct cairn_assembly_tensor *tensor, const uint64_t *count) {
-    return found->dtype == tensor->dtype && found->dimension_count == tensor->dimension_count &&
-           memcmp(found->shape, count, found->dimension_count * sizeof *count) == 0;
-}
-
 /* Adds the tensor of a piece's file as a part of the last tensor, by its strides. */
 static enum cairn_code add_piece(struct reader *reader, const struct cairn_torch *file,
                                  const struct cairn_torch_tensor *found,
@@ -223,26 +216,6 @@ static enum cairn_code add_piece(struct reader *reader, const struct cairn_torch
     return cairn_assembly_add_view(assembly, &piece, found->stride, box, err);
 }
 
-/* Checks that the file's tensor is the piece. */
-static enum cairn_code read_piece(struct reader *reader, const struct stored *stored,
-                                  const struct cairn_assembly_tensor *tensor,
-                                  const struct cairn_box *box, struct cairn_error *err) {
-    struct cairn_torch file;
-    struct cairn_torch_tensor found;
-    struct cairn_input input;
-    struct window window;
-    uint64_t storage = 0;
-    CAIRN_TRY(open_stored(reader, stored, &window, &input, &file, err));
-    enum cairn_code code = cairn_torch_need_ranges(&file, err);
-    if (code == CAIRN_OK) code = cairn_torch_tensor(&file, file.values.root, &found, err);
-    if (code == CAIRN_OK && !same_box(&found, tensor, box->count))
-        code = cairn_fail(err, CAIRN_INVALID, "its file holds another shape or element type");
-    if (code == CAIRN_OK) code = cairn_torch_storage_at(&file, &found, &storage, err);
-    if (code == CAIRN_OK) code = add_piece(reader, &file, &found, &window, storage, box, err);
-    cairn_torch_release(&file);
-    return code;
-}
-
 static enum cairn_code add_chunk(struct reader *reader, struct cairn_view name,
                                  const struct cairn_assembly_tensor *tensor, cairn_pickle_ref chunk,
                                  struct cairn_error *err) {
@@ -263,7 +236,23 @@ static enum cairn_code add_chunk(struct reader *reader, struct cairn_view name,
                                                 sizeof *reader->stored, by_place)
                                       : NULL;
     if (!stored) return cairn_fail(err, CAIRN_INVALID, "no file is named for a piece of it");
-    return read_piece(reader, stored, tensor, &box, err);
+
+    struct cairn_torch file;
+    struct cairn_torch_tensor found;
+    struct cairn_input input;
+    struct window window;
+    uint64_t storage = 0;
+    CAIRN_TRY(open_stored(reader, stored, &window, &input, &file, err));
+    enum cairn_code code = cairn_torch_need_ranges(&file, err);
+    if (code == CAIRN_OK) code = cairn_torch_tensor(&file, file.values.root, &found, err);
+    if (code == CAIRN_OK &&
+        (found.dtype != tensor->dtype || found.dimension_count != tensor->dimension_count ||
+         memcmp(found.shape, box.count, found.dimension_count * sizeof *box.count) != 0))
+        code = cairn_fail(err, CAIRN_INVALID, "its file holds another shape or element type");
+    if (code == CAIRN_OK) code = cairn_torch_storage_at(&file, &found, &storage, err);
+    if (code == CAIRN_OK) code = add_piece(reader, &file, &found, &window, storage, &box, err);
+    cairn_torch_release(&file);
+    return code;
 }
 
 static enum cairn_code read_dtype(const struct reader *reader, cairn_pickle_ref of, unsigned *ret,
@@ -312,18 +301,6 @@ static enum cairn_code note_tensor(void *context, const char *path, enum cairn_t
     return CAIRN_OK;
 }
 
-/* Leaves out a value that needs an unknown class; closes the file. */
-static enum cairn_code leave_out(struct reader *reader, const char *name, struct cairn_torch *file,
-                                 struct cairn_error *err) {
-    CAIRN_AUTO(buf) why = {0};
-    char class[CAIRN_TORCH_CLASS_BYTES];
-    cairn_torch_unknown_text(&file->values.unknown[0], class);
-    cairn_torch_release(file);
-    CAIRN_TRY(
-        cairn_buf_printf(&why, err, "a value that needs %s, a class that is not known", class));
-    return cairn_assembly_leave_out_opaque(reader->assembly, name, class, why.data, err);
-}
-
 static enum cairn_code look_at_object(struct reader *reader, const char *name,
                                       struct cairn_view view, struct cairn_error *err) {
     const struct stored wanted = {.name = view};
@@ -338,7 +315,16 @@ static enum cairn_code look_at_object(struct reader *reader, const char *name,
     bool holds = false;
     if (!stored) return cairn_fail(err, CAIRN_INVALID, "no file is named for it");
     CAIRN_TRY(open_stored(reader, stored, &window, &input, &file, err));
-    if (file.values.unknown_count) return leave_out(reader, name, &file, err);
+    if (file.values.unknown_count) {
+        /* Leaves out a value that needs an unknown class; closes the file. */
+        CAIRN_AUTO(buf) why = {0};
+        char class[CAIRN_TORCH_CLASS_BYTES];
+        cairn_torch_unknown_text(&file.values.unknown[0], class);
+        cairn_torch_release(&file);
+        CAIRN_TRY(
+            cairn_buf_printf(&why, err, "a value that needs %s, a class that is not known", class));
+        return cairn_assembly_leave_out_opaque(reader->assembly, name, class, why.data, err);
+    }
     enum cairn_code code = cairn_torch_walk(&file, note_tensor, &holds, err);
     cairn_torch_release(&file);
     piece.offset_bytes = window.offset_bytes;
@@ -404,56 +390,34 @@ enum cairn_code cairn_dcp_assemble(const struct cairn_zero_folder *folder,
 
 /* ---- writing: an instance of Metadata and its three maps, in protocol 2 ---- */
 
-/* Frequent values; written once, then by memo number. */
-enum word {
-    METADATA,
-    INDEX,
-    TENSOR,
-    BYTES,
-    CHUNK,
-    PROPERTIES,
-    MEMORY_FORMAT,
-    PLACE,
-    SIZE,
-    LAYOUT,
-    PROPERTIES_KEY,
-    SIZE_KEY,
-    CHUNKS_KEY,
-    OFFSETS_KEY,
-    SIZES_KEY,
-    NAME_KEY,
-    OFFSET_KEY,
-    NUMBER_KEY,
-    PATH_KEY,
-    LENGTH_KEY,
-    WORDS,
-};
+/* Frequent values: names of modules and, without a module, texts; each is written once, then by
+ * its memo number. */
 #define OF_METADATA "torch.distributed.checkpoint.metadata"
+/* clang-format off */
+#define ALL_WORDS(WORD) \
+    WORD(METADATA, OF_METADATA, "Metadata") \
+    WORD(INDEX, OF_METADATA, "MetadataIndex") \
+    WORD(TENSOR, OF_METADATA, "TensorStorageMetadata") \
+    WORD(BYTES, OF_METADATA, "BytesStorageMetadata") \
+    WORD(CHUNK, OF_METADATA, "ChunkStorageMetadata") \
+    WORD(PROPERTIES, OF_METADATA, "TensorProperties") \
+    WORD(MEMORY_FORMAT, OF_METADATA, "_MEM_FORMAT_ENCODING") \
+    WORD(PLACE, "torch.distributed.checkpoint.filesystem", "_StorageInfo") \
+    WORD(SIZE, "torch", "Size") \
+    WORD(LAYOUT, "torch.serialization", "_get_layout") \
+    WORD(PROPERTIES_KEY, NULL, "properties") WORD(SIZE_KEY, NULL, "size") \
+    WORD(CHUNKS_KEY, NULL, "chunks") WORD(OFFSETS_KEY, NULL, "offsets") \
+    WORD(SIZES_KEY, NULL, "sizes") WORD(NAME_KEY, NULL, "fqn") \
+    WORD(OFFSET_KEY, NULL, "offset") WORD(NUMBER_KEY, NULL, "index") \
+    WORD(PATH_KEY, NULL, "relative_path") WORD(LENGTH_KEY, NULL, "length")
+/* clang-format on */
+#define IDENTIFIER(id, module, name) id,
+enum word { ALL_WORDS(IDENTIFIER) WORDS };
+#define TEXT(id, module, name) [id] = {module, name},
 static const struct {
     const char *module; /* NULL: a text */
     const char *name;
-} words[WORDS] = {
-    [METADATA] = {OF_METADATA, "Metadata"},
-    [INDEX] = {OF_METADATA, "MetadataIndex"},
-    [TENSOR] = {OF_METADATA, "TensorStorageMetadata"},
-    [BYTES] = {OF_METADATA, "BytesStorageMetadata"},
-    [CHUNK] = {OF_METADATA, "ChunkStorageMetadata"},
-    [PROPERTIES] = {OF_METADATA, "TensorProperties"},
-    [MEMORY_FORMAT] = {OF_METADATA, "_MEM_FORMAT_ENCODING"},
-    [PLACE] = {"torch.distributed.checkpoint.filesystem", "_StorageInfo"},
-    [SIZE] = {"torch", "Size"},
-    [LAYOUT] = {"torch.serialization", "_get_layout"},
-    [PROPERTIES_KEY] = {NULL, "properties"},
-    [SIZE_KEY] = {NULL, "size"},
-    [CHUNKS_KEY] = {NULL, "chunks"},
-    [OFFSETS_KEY] = {NULL, "offsets"},
-    [SIZES_KEY] = {NULL, "sizes"},
-    [NAME_KEY] = {NULL, "fqn"},
-    [OFFSET_KEY] = {NULL, "offset"},
-    [NUMBER_KEY] = {NULL, "index"},
-    [PATH_KEY] = {NULL, "relative_path"},
-    [LENGTH_KEY] = {NULL, "length"},
-};
+} words[WORDS] = {ALL_WORDS(TEXT)};
 struct writer {
     struct cairn_buf *ret;
     bool known[WORDS];
@@ -500,13 +464,14 @@ static enum cairn_code put_number(struct writer *writer, enum word key, uint64_t
 
 static const uint64_t origin[CAIRN_DIMENSIONS_MAX];
 
-/* (dtype, layout, requires_grad, memory format, pin_memory) */
-static enum cairn_code put_properties(struct writer *writer, unsigned dtype,
-                                      struct cairn_error *err) {
-    const struct cairn_torch_name *name = cairn_torch_write_dtype(dtype);
+static enum cairn_code put_tensor(struct writer *writer, const struct cairn_dcp_item *item,
+                                  struct cairn_error *err) {
+    CAIRN_TRY(begin_instance(writer, TENSOR, err));
+    /* (dtype, layout, requires_grad, memory format, pin_memory) */
+    const struct cairn_torch_name *name = cairn_torch_write_dtype(item->dtype);
     if (!name)
         return cairn_fail(err, CAIRN_UNSUPPORTED, "torch has no element type %s in its files",
-                          cairn_dtype_text(dtype));
+                          cairn_dtype_text(item->dtype));
     CAIRN_TRY(put_word(writer, PROPERTIES_KEY, err));
     CAIRN_TRY(put_word(writer, PROPERTIES, err));
     CAIRN_TRY(put_opcodes(writer, ")\x81(", err));
@@ -516,13 +481,7 @@ static enum cairn_code put_properties(struct writer *writer, unsigned dtype,
     CAIRN_TRY(put_opcodes(writer, "\x85R\x89", err));
     CAIRN_TRY(put_word(writer, MEMORY_FORMAT, err));
     CAIRN_TRY(cairn_pickle_put_number(writer->ret, 0, err)); /* contiguous */
-    return put_opcodes(writer, "\x85R\x89tb", err);
-}
-
-static enum cairn_code put_tensor(struct writer *writer, const struct cairn_dcp_item *item,
-                                  struct cairn_error *err) {
-    CAIRN_TRY(begin_instance(writer, TENSOR, err));
-    CAIRN_TRY(put_properties(writer, item->dtype, err));
+    CAIRN_TRY(put_opcodes(writer, "\x85R\x89tb", err));
     CAIRN_TRY(put_sizes(writer, SIZE_KEY, item->shape, item->dimension_count, err));
     CAIRN_TRY(put_word(writer, CHUNKS_KEY, err));
     CAIRN_TRY(put_opcodes(writer, "]", err));

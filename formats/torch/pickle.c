@@ -134,14 +134,9 @@ static enum cairn_code push_made(struct machine *machine, enum cairn_pickle_kind
     return push_new(machine, &value, err);
 }
 
-/* The lowest stack index that the next opcode may use. */
-static size_t floor_of(const struct machine *machine) {
-    return machine->mark_count ? machine->marks[machine->mark_count - 1] : 0;
-}
-
 static enum cairn_code top_ref(struct machine *machine, cairn_pickle_ref *ret,
                                struct cairn_error *err) {
-    if (machine->stack_count <= floor_of(machine))
+    if (machine->stack_count <= (machine->mark_count ? machine->marks[machine->mark_count - 1] : 0))
         return fail_opcode(machine, CAIRN_INVALID, err, "takes a value where none is on the stack");
     *ret = machine->stack[machine->stack_count - 1];
     return CAIRN_OK;
@@ -201,14 +196,6 @@ static enum cairn_code memo_put(struct machine *machine, uint64_t number, struct
     }
     machine->memo[number] = top;
     return CAIRN_OK;
-}
-
-static enum cairn_code memo_get(struct machine *machine, uint64_t number, struct cairn_error *err) {
-    if (number >= machine->memo_count || machine->memo[number] == MEMO_NONE)
-        return fail_opcode(machine, CAIRN_INVALID, err,
-                           "asks for kept value %llu, which was never kept",
-                           (unsigned long long)number);
-    return push_ref(machine, machine->memo[number], err);
 }
 
 static enum cairn_code run_opcodes(struct machine *machine, struct cairn_error *err) {
@@ -349,17 +336,6 @@ static enum cairn_code op_int(struct machine *machine, struct cairn_error *err) 
     return is_bool ? push_bool(machine, number == 1, err) : push_integer(machine, number, err);
 }
 
-/* bytes = bytes * 10 + digit, lowest byte first. */
-static void append_digit(struct cairn_buf *bytes, unsigned digit) {
-    unsigned carry = digit;
-    for (size_t i = 0; i < bytes->size; i++) {
-        carry += 10 * (uint8_t)bytes->data[i];
-        bytes->data[i] = (char)carry;
-        carry >>= 8;
-    }
-    CAIRN_ASSERT(!carry); /* there is room for all digits */
-}
-
 /* Converts decimal digits of more than 64 bits to the bytes of LONG1. */
 static enum cairn_code push_digits(struct machine *machine, struct cairn_view line,
                                    struct cairn_error *err) {
@@ -376,7 +352,14 @@ static enum cairn_code push_digits(struct machine *machine, struct cairn_view li
     for (; at < end; at++) {
         if (*at < '0' || *at > '9')
             return fail_opcode(machine, CAIRN_INVALID, err, "a number that is none");
-        append_digit(&made, (unsigned)(*at - '0'));
+        /* bytes = bytes * 10 + digit, lowest byte first. */
+        unsigned carry = (unsigned)(*at - '0');
+        for (size_t i = 0; i < made.size; i++) {
+            carry += 10 * (uint8_t)made.data[i];
+            made.data[i] = (char)carry;
+            carry >>= 8;
+        }
+        CAIRN_ASSERT(!carry); /* there is room for all digits */
     }
     unsigned carry = 1;
     for (size_t i = 0; negative && i < made.size; i++) {
@@ -795,7 +778,11 @@ static enum cairn_code op_put(struct machine *machine, unsigned width, struct ca
 static enum cairn_code op_get(struct machine *machine, unsigned width, struct cairn_error *err) {
     uint64_t number;
     CAIRN_TRY(take_memo_number(machine, width, &number, err));
-    return memo_get(machine, number, err);
+    if (number >= machine->memo_count || machine->memo[number] == MEMO_NONE)
+        return fail_opcode(machine, CAIRN_INVALID, err,
+                           "asks for kept value %llu, which was never kept",
+                           (unsigned long long)number);
+    return push_ref(machine, machine->memo[number], err);
 }
 
 static enum cairn_code op_proto(struct machine *machine, struct cairn_error *err) {

@@ -128,17 +128,6 @@ static enum cairn_code read_integer(struct cairn_view bytes, size_t *at, int64_t
     *ret = value->kind == CAIRN_PICKLE_INTEGER ? value->integer : -1;
     return CAIRN_OK;
 }
-static enum cairn_code read_machine(struct cairn_view bytes, size_t *at, struct cairn_error *err) {
-    CAIRN_AUTO(pickle) pickle = {0};
-    cairn_pickle_ref little;
-    CAIRN_TRY(read_next(bytes, true, at, &pickle, err));
-    if (cairn_pickle_find(&pickle, pickle.root, "little_endian", &little) &&
-        cairn_pickle_at(&pickle, little)->kind == CAIRN_PICKLE_BOOL &&
-        !cairn_pickle_at(&pickle, little)->truth)
-        return cairn_fail(err, CAIRN_UNSUPPORTED, "it was written on a big-endian machine");
-    return CAIRN_OK;
-}
-
 static enum cairn_code read_pickles(struct cairn_torch *file, struct cairn_view bytes,
                                     struct cairn_pickle *keys, size_t *ret_at,
                                     struct cairn_error *err) {
@@ -149,7 +138,13 @@ static enum cairn_code read_pickles(struct cairn_torch *file, struct cairn_view 
     if (number != PROTOCOL)
         return cairn_fail(err, CAIRN_UNSUPPORTED, "torch file protocol %" PRId64 ", %d is known",
                           number, PROTOCOL);
-    CAIRN_TRY(read_machine(bytes, ret_at, err));
+    CAIRN_AUTO(pickle) pickle = {0};
+    cairn_pickle_ref little;
+    CAIRN_TRY(read_next(bytes, true, ret_at, &pickle, err));
+    if (cairn_pickle_find(&pickle, pickle.root, "little_endian", &little) &&
+        cairn_pickle_at(&pickle, little)->kind == CAIRN_PICKLE_BOOL &&
+        !cairn_pickle_at(&pickle, little)->truth)
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "it was written on a big-endian machine");
     CAIRN_TRY(read_next(bytes, file->strict, ret_at, &file->values, err));
     return read_next(bytes, true, ret_at, keys, err);
 }
@@ -173,16 +168,6 @@ static enum cairn_code load_pickles(struct cairn_torch *file, struct cairn_pickl
     }
 }
 
-static enum cairn_code add_storage(struct cairn_torch *file, size_t *capacity,
-                                   const struct storage_id *id, struct cairn_error *err) {
-    CAIRN_TRY(CAIRN_ARRAY_ROOM(file->storages, file->storage_count, *capacity, STORAGES_MAX,
-                               "storages of a torch file", err));
-    unsigned bits = cairn_dtype_bits(id->dtype);
-    file->storages[file->storage_count++] = (struct cairn_torch_legacy_storage){
-        .key = id->key, .width = bits ? bits / 8 : 1, .elements = id->elements};
-    return CAIRN_OK;
-}
-
 /* Lists the storages of the object: each id once, however many tensors share it. */
 static enum cairn_code list_storages(struct cairn_torch *file, struct cairn_error *err) {
     size_t capacity = 0, kept = 0;
@@ -190,7 +175,11 @@ static enum cairn_code list_storages(struct cairn_torch *file, struct cairn_erro
         struct storage_id id;
         if (file->values.values[i].kind != CAIRN_PICKLE_PERSISTENT) continue;
         CAIRN_TRY(storage_id(&file->values, (cairn_pickle_ref)i, &id, err));
-        CAIRN_TRY(add_storage(file, &capacity, &id, err));
+        CAIRN_TRY(CAIRN_ARRAY_ROOM(file->storages, file->storage_count, capacity, STORAGES_MAX,
+                                   "storages of a torch file", err));
+        unsigned bits = cairn_dtype_bits(id.dtype);
+        file->storages[file->storage_count++] = (struct cairn_torch_legacy_storage){
+            .key = id.key, .width = bits ? bits / 8 : 1, .elements = id.elements};
     }
     struct cairn_torch_legacy_storage *all = file->storages;
     if (file->storage_count) qsort(all, file->storage_count, sizeof *all, by_key);
@@ -203,31 +192,6 @@ static enum cairn_code list_storages(struct cairn_torch *file, struct cairn_erro
         if (!again) all[kept++] = all[i];
     }
     file->storage_count = kept;
-    return CAIRN_OK;
-}
-
-/* Places a key's storage: its length at `*at`, then its bytes; advances `*at` past them. */
-static enum cairn_code place_storage(struct cairn_torch *file, struct cairn_view key, uint64_t *at,
-                                     struct cairn_error *err) {
-    struct cairn_torch_legacy_storage *storage =
-        (struct cairn_torch_legacy_storage *)(uintptr_t)find_legacy(file, key);
-    char length[8];
-    uint64_t bytes;
-    if (!storage || storage->placed)
-        return cairn_fail(err, CAIRN_INVALID, "storage %.*s %s", (int)key.size,
-                          (const char *)key.data,
-                          storage ? "is there twice" : "belongs to no tensor");
-    CAIRN_TRY(cairn_input_read(file->input, *at, length, sizeof length, err));
-    if (cairn_load_u64le(length) != storage->elements ||
-        cairn_mul_overflows(storage->elements, (uint64_t)storage->width, &bytes) ||
-        bytes > file->input->size_bytes - *at - sizeof length)
-        return cairn_fail(
-            err, CAIRN_INVALID,
-            "storage %.*s of %" PRIu64 " elements has %" PRIu64 " in the file, or leaves it",
-            (int)key.size, (const char *)key.data, storage->elements, cairn_load_u64le(length));
-    storage->offset_bytes = *at + sizeof length;
-    storage->placed = true;
-    *at = storage->offset_bytes + bytes;
     return CAIRN_OK;
 }
 
@@ -245,7 +209,27 @@ static enum cairn_code open_legacy(struct cairn_torch *file, struct cairn_error 
         const struct cairn_pickle_value *key = cairn_pickle_at(&keys, list->items[i]);
         if (key->kind != CAIRN_PICKLE_TEXT)
             return cairn_fail(err, CAIRN_INVALID, "key %u of the storages is no text", i);
-        CAIRN_TRY(place_storage(file, key->text, &at, err));
+        /* The file has the storage's length at `at`, then its bytes. */
+        struct cairn_torch_legacy_storage *storage =
+            (struct cairn_torch_legacy_storage *)(uintptr_t)find_legacy(file, key->text);
+        char length[8];
+        uint64_t bytes;
+        if (!storage || storage->placed)
+            return cairn_fail(err, CAIRN_INVALID, "storage %.*s %s", (int)key->text.size,
+                              (const char *)key->text.data,
+                              storage ? "is there twice" : "belongs to no tensor");
+        CAIRN_TRY(cairn_input_read(file->input, at, length, sizeof length, err));
+        if (cairn_load_u64le(length) != storage->elements ||
+            cairn_mul_overflows(storage->elements, (uint64_t)storage->width, &bytes) ||
+            bytes > file->input->size_bytes - at - sizeof length)
+            return cairn_fail(err, CAIRN_INVALID,
+                              "storage %.*s of %" PRIu64 " elements has %" PRIu64
+                              " in the file, or leaves it",
+                              (int)key->text.size, (const char *)key->text.data, storage->elements,
+                              cairn_load_u64le(length));
+        storage->offset_bytes = at + sizeof length;
+        storage->placed = true;
+        at = storage->offset_bytes + bytes;
     }
     return CAIRN_OK;
 }
@@ -535,7 +519,7 @@ static enum cairn_code read_numbers(const struct cairn_pickle *values,
     for (uint32_t d = 0; d < list->count; d++) {
         const struct cairn_pickle_value *number = item_at(values, list, d);
         if (number->kind != CAIRN_PICKLE_INTEGER || number->integer < 0)
-            return cairn_fail(err, CAIRN_INVALID, "shape or strides hold what is no size");
+            return cairn_fail(err, CAIRN_INVALID, "shape or strides hold a value that is no size");
         ret[d] = (uint64_t)number->integer;
     }
     *ret_count = list->count;
@@ -570,22 +554,6 @@ static bool is_contiguous(const struct cairn_torch_tensor *tensor) {
     return true;
 }
 
-static enum cairn_code check_place(struct cairn_torch_tensor *tensor, uint64_t offset_elements,
-                                   struct cairn_error *err) {
-    uint64_t width = cairn_dtype_bits(tensor->dtype) / 8, extent, end;
-    if (!cairn_tensor_size(tensor->dtype, tensor->dimension_count, tensor->shape, &tensor->elements,
-                           &tensor->size_bytes))
-        return cairn_fail(err, CAIRN_INVALID, "its size cannot be represented");
-    if (cairn_mul_overflows(offset_elements, width, &tensor->offset_bytes) ||
-        !extent_of(tensor, width, &extent) ||
-        cairn_add_overflows(tensor->offset_bytes, extent, &end) || end > tensor->storage_bytes)
-        return cairn_fail(
-            err, CAIRN_INVALID, "its elements leave storage %.*s of %" PRIu64 " bytes",
-            (int)tensor->storage.size, (const char *)tensor->storage.data, tensor->storage_bytes);
-    tensor->contiguous = is_contiguous(tensor);
-    return CAIRN_OK;
-}
-
 /* A tensor's last dict argument changes the meaning of its bytes: unknown entries are refused. */
 static enum cairn_code read_metadata(const struct cairn_pickle *values,
                                      const struct cairn_pickle_value *metadata,
@@ -601,9 +569,9 @@ static enum cairn_code read_metadata(const struct cairn_pickle *values,
                       : text && is_text(key->text, "neg") ? &ret->negated
                                                           : NULL;
         if (!known || value->kind != CAIRN_PICKLE_BOOL)
-            return cairn_fail(err, CAIRN_UNSUPPORTED, "its metadata says %.*s, which is not known",
-                              text ? (int)cairn_min_u64(key->text.size, 100) : 12,
-                              text ? (const char *)key->text.data : "what no name");
+            return cairn_fail(err, CAIRN_UNSUPPORTED, "its metadata has an unknown entry: %.*s",
+                              text ? (int)cairn_min_u64(key->text.size, 100) : 14,
+                              text ? (const char *)key->text.data : "a key, no text");
         *known = value->truth;
     }
     return CAIRN_OK;
@@ -639,5 +607,16 @@ enum cairn_code cairn_torch_tensor(const struct cairn_torch *file, cairn_pickle_
                           strides);
     unsigned metadata = call.meaning == CAIRN_TORCH_TENSOR_V3 ? 7 : 6;
     CAIRN_TRY(read_metadata(values, item_at(values, call.arguments, metadata), ret, err));
-    return check_place(ret, (uint64_t)offset->integer, err);
+    uint64_t width = cairn_dtype_bits(ret->dtype) / 8, extent, end;
+    if (!cairn_tensor_size(ret->dtype, ret->dimension_count, ret->shape, &ret->elements,
+                           &ret->size_bytes))
+        return cairn_fail(err, CAIRN_INVALID, "its size cannot be represented");
+    if (cairn_mul_overflows((uint64_t)offset->integer, width, &ret->offset_bytes) ||
+        !extent_of(ret, width, &extent) || cairn_add_overflows(ret->offset_bytes, extent, &end) ||
+        end > ret->storage_bytes)
+        return cairn_fail(
+            err, CAIRN_INVALID, "its elements leave storage %.*s of %" PRIu64 " bytes",
+            (int)ret->storage.size, (const char *)ret->storage.data, ret->storage_bytes);
+    ret->contiguous = is_contiguous(ret);
+    return CAIRN_OK;
 }

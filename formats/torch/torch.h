@@ -2,7 +2,11 @@
 /*
  * torch: reads torch.save files without torch: values, tensors and where their bytes lie.
  *
- * Why:     model and optimizer states are such files; reading needs no Python, little memory.
+ * Why:     model and optimizer states are such files; reading needs no Python, little memory. A
+ *          state dict consists of dict-like objects (OrderedDict, Namespace, torch.Size); listing,
+ *          import and printing need one kind of each. Export and import need tensors by name, with
+ *          their ranges; DCP stores step, learning rate and random state, too, and other formats
+ *          must name them.
  * Promise: 1   reads directory, pickles, headers of requested storages; no byte of a tensor.
  *          2   both forms are accepted: the zip, and the form before torch 1.6, still written on
  *              request (DeepSpeed with `checkpoint_serialization: false`): five pickles, then each
@@ -12,10 +16,34 @@
  *              and offset; its storage lies inside the file.
  *          4   a value of a class that torch_names.c lacks is opaque: only its name is kept. Names
  *              that run code, and with `strict` all others, are refused.
+ *          5   a walk visits every leaf once for each path to it, in the file's order.
+ *          6   it ends: depth and steps are bounded, whatever the values hold (pickle.h#4).
+ *          7   a walk over items follows torch.distributed.checkpoint's flattening of a state dict:
+ *              into each map, into a list with a map or a tensor, and, since tensors are taken by
+ *              name wherever they lie, into any value with a tensor; all else is one item. A
+ *              foreign class's instance is split like a map: readers may lack the class.
+ *          8   a key in a path is Python's str() of it, since jobs find items by these names: None,
+ *              booleans, numbers of any size, texts, bytes, element types, and tuples, lists and
+ *              sets of these; a text by itself is unquoted.
+ *          9   tensors with the same elements of the same storage are one tensor and its aliases.
+ *          10  strided, conjugated and negated tensors are read as their actual values
+ *              (assembly.h#8); any other metadata of a tensor is CAIRN_UNSUPPORTED.
+ *          11  each item of a walk over items (promise 7) is one object, by its path, or left out
+ *              by its path with the reason.
+ *          12  an object's archive is what torch.save writes of the value: torch.load returns an
+ *              equal value; shared parts are duplicated. Unwanted archives take no memory.
+ *          13  a rank's piece of a tensor (formats/torch/torch_ranks.h) is left out with advice,
+ *              unless `ranks` says that the assembly has handled each.
  * Limits:  8 dimensions; pickles as formats/torch/pickle.h. Big-endian files, and the tar form of
- *          before torch 0.1.10, are CAIRN_UNSUPPORTED.
- * Threads: immutable after open, except reads through the input.
- * Next:    formats/torch/torch_tree.h walks the values; formats/torch/torch_names.c.
+ *          before torch 0.1.10, are CAIRN_UNSUPPORTED. A walk: 64 levels; paths of 4 KiB, together
+ *          8 MiB and 64 bytes for each byte of the pickle; 4,000,000 leaves, and 65,536 and 4 for
+ *          each value of the pickle. Keys of 16 levels; sets keep the file's order, since Python's
+ *          follows its hashes. Unassigned code points of a text in a tuple are kept, where Python's
+ *          version decides. An assembly: pickles of 128 MiB and archives of 256 MiB a file, all
+ *          values together; the first object of a name counts, further ones are left out.
+ * Threads: an open file is immutable, except reads through the input; an assembly has one owner.
+ * Next:    formats/torch/torch_names.c; formats/assembly/assembly.h, formats/torch/torch_write.h;
+ *          cli/convert/inspect.c; formats/torch/torch_ranks.h.
  */
 #pragma once
 
@@ -23,6 +51,8 @@
 #include "formats/assembly/pieces.h"
 #include "formats/torch/pickle.h"
 #include "formats/torch/zip.h"
+
+struct cairn_assembly;
 
 enum cairn_torch_meaning {
     CAIRN_TORCH_TENSOR_V2, /* makes a tensor: (storage, offset, size, stride, ...) */
@@ -121,6 +151,65 @@ bool cairn_torch_seal(const struct cairn_torch *file, const struct cairn_torch_t
 enum cairn_code cairn_torch_seal_all(const struct cairn_torch *file, uint32_t input,
                                      struct cairn_seals *ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- the values as a tree of maps, lists, tensors and plain values ---- */
+
+enum cairn_torch_kind {
+    CAIRN_TORCH_LEAF_TENSOR,
+    CAIRN_TORCH_LEAF_PLAIN,  /* none, bool, number, text, bytes, dtype: see the value */
+    CAIRN_TORCH_LEAF_EMPTY,  /* a map or a list without items */
+    CAIRN_TORCH_LEAF_OPAQUE, /* only its name is known */
+    CAIRN_TORCH_ITEM,        /* in a walk over items: anything but a tensor or a map */
+};
+/* path: keys and positions from the root, joined by dots; "" is the root. */
+typedef enum cairn_code cairn_torch_visit(void *context, const char *path,
+                                          enum cairn_torch_kind kind, cairn_pickle_ref ref,
+                                          struct cairn_error *err);
+enum cairn_code cairn_torch_walk(const struct cairn_torch *file, cairn_torch_visit *visit,
+                                 void *context, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_torch_walk_items(const struct cairn_torch *file, cairn_torch_visit *visit,
+                                       void *context, struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- its tensors by name ---- */
+
+struct cairn_torch_listed {
+    struct cairn_torch_tensor tensor;
+    char *name;   /* owned */
+    size_t first; /* index of the first with the same elements; mostly its own */
+};
+struct cairn_torch_list {
+    struct cairn_torch_listed *items; /* owned, in the file's order */
+    size_t count, capacity;
+};
+enum cairn_code cairn_torch_list_add(struct cairn_torch_list *list, const struct cairn_torch *file,
+                                     const char *name, cairn_pickle_ref ref,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* Call after the last: sets `first`. */
+enum cairn_code cairn_torch_list_join(struct cairn_torch_list *list,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_torch_list_release(struct cairn_torch_list *list);
+
+/* ---- a file as an assembly of its tensors ---- */
+
+/* Adds the file's tensors whose names begin with prefix, without it; _check comes last. */
+enum cairn_code cairn_torch_assemble(const struct cairn_torch *file, const char *prefix,
+                                     struct cairn_assembly *assembly,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- values other than tensors, as objects of an assembly ---- */
+
+struct cairn_torch_plain {
+    const struct cairn_torch *file; /* borrowed for the call */
+    bool archives;
+    const char *const *taken; /* paths already taken, NULL-terminated */
+    bool tensors_too;         /* only `taken` tensors are in the assembly; others are left out */
+    const char *prefix;       /* of all names; NULL: none */
+    bool ranks;               /* the assembly has handled the file's pieces of tensors */
+};
+/* Call after cairn_assembly_check: leaves out names of tensors. */
+enum cairn_code cairn_torch_plain_add(const struct cairn_torch_plain *plain,
+                                      struct cairn_assembly *assembly,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- shared by both forms of a torch file; for formats/torch/ alone ---- */
 

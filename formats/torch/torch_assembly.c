@@ -1,29 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tensors of a torch file: ranges of it, or strided views. */
-#include "formats/torch/torch_assembly.h"
+#include "formats/torch/torch.h"
 
 #include <stdlib.h>
 
 #include "api/documents/names.h"
 #include "common/buf.h"
 #include "common/text.h"
+#include "formats/assembly/models.h"
 #include "formats/torch/torch_ranks.h"
 #include "formats/torch/torch_write.h"
 
-struct seen {
-    struct cairn_torch_tensor tensor;
-    char *name;
-    size_t index, first; /* in file order; first: of equal tensors */
-    size_t number;       /* in the assembly */
-};
 struct gather {
     const struct cairn_torch *file;
     struct cairn_assembly *assembly;
     const char *prefix;
     uint32_t input;
-    struct seen *seen;
-    size_t count, capacity;
+    struct cairn_torch_list *list;
+    size_t first; /* number of the list's first tensor in the assembly */
 };
+
+/* ---- tensors with the same elements ---- */
 
 static int by_number(uint64_t a, uint64_t b) {
     return (a > b) - (a < b);
@@ -43,43 +40,69 @@ static int by_elements(const struct cairn_torch_tensor *a, const struct cairn_to
 }
 
 static int by_elements_then_place(const void *a, const void *b) {
-    const struct seen *x = *(struct seen *const *)a, *y = *(struct seen *const *)b;
+    const struct cairn_torch_listed *x = *(struct cairn_torch_listed *const *)a;
+    const struct cairn_torch_listed *y = *(struct cairn_torch_listed *const *)b;
     int order = by_elements(&x->tensor, &y->tensor);
-    return order ? order : by_number(x->index, y->index);
+    return order ? order : (x > y) - (x < y);
+}
+
+enum cairn_code cairn_torch_list_add(struct cairn_torch_list *list, const struct cairn_torch *file,
+                                     const char *name, cairn_pickle_ref ref,
+                                     struct cairn_error *err) {
+    struct cairn_torch_listed listed = {.first = list->count};
+    CAIRN_TRY(cairn_torch_tensor(file, ref, &listed.tensor, err));
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(list->items, list->count, list->capacity, UINT32_MAX / 2,
+                               "tensors of a file", err));
+    listed.name = strdup(name);
+    if (!listed.name) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a name");
+    list->items[list->count++] = listed;
+    return CAIRN_OK;
 }
 
 /* An empty tensor is no alias. */
-static enum cairn_code find_same(struct gather *gather, struct cairn_error *err) {
-    CAIRN_AUTO_HEAP struct seen **sorted = calloc(gather->count + 1, sizeof *sorted);
+enum cairn_code cairn_torch_list_join(struct cairn_torch_list *list, struct cairn_error *err) {
+    CAIRN_AUTO_HEAP struct cairn_torch_listed **sorted = calloc(list->count + 1, sizeof *sorted);
     if (!sorted) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the tensors of a file");
-    for (size_t i = 0; i < gather->count; i++) sorted[i] = &gather->seen[i];
-    if (gather->count) qsort(sorted, gather->count, sizeof *sorted, by_elements_then_place);
-    for (size_t i = 1; i < gather->count; i++)
+    for (size_t i = 0; i < list->count; i++) sorted[i] = &list->items[i];
+    if (list->count) qsort(sorted, list->count, sizeof *sorted, by_elements_then_place);
+    for (size_t i = 1; i < list->count; i++)
         if (sorted[i]->tensor.size_bytes &&
             by_elements(&sorted[i - 1]->tensor, &sorted[i]->tensor) == 0)
             sorted[i]->first = sorted[i - 1]->first;
     return CAIRN_OK;
 }
 
-/* Adds its storage's checksum, which is compared when all of the storage is read. */
-static enum cairn_code add_seal(struct gather *gather, const struct cairn_torch_tensor *tensor,
-                                uint64_t storage, struct cairn_error *err) {
-    struct cairn_seal seal;
-    struct cairn_view name;
-    if (!cairn_torch_seal(gather->file, tensor, storage, &seal, &name)) return CAIRN_OK;
-    seal.input = gather->input;
-    return cairn_seals_add(&gather->assembly->seals, &seal, name, err);
+void cairn_torch_list_release(struct cairn_torch_list *list) {
+    for (size_t i = 0; i < list->count; i++) free(list->items[i].name);
+    free(list->items);
+    *list = (struct cairn_torch_list){0};
 }
 
-static enum cairn_code add_elements(struct gather *gather, const struct cairn_torch_tensor *tensor,
-                                    uint64_t storage, struct cairn_error *err) {
+/* ---- the tensors as an assembly ---- */
+
+static enum cairn_code add_tensor(struct gather *gather, size_t number, struct cairn_error *err) {
+    const struct cairn_torch_listed *listed = &gather->list->items[number];
+    const struct cairn_torch_tensor *tensor = &listed->tensor;
+    uint64_t storage = 0;
+    if (listed->first != number)
+        return cairn_assembly_add_alias(gather->assembly, listed->name,
+                                        gather->first + listed->first, err);
+    CAIRN_TRY(cairn_torch_storage_at(gather->file, tensor, &storage, err));
+    CAIRN_TRY(cairn_assembly_add_tensor(gather->assembly, listed->name, tensor->dtype,
+                                        tensor->dimension_count, tensor->shape, err));
     struct cairn_assembly_piece piece = {.input = gather->input,
                                          .offset_bytes = storage + tensor->offset_bytes,
                                          .size_bytes = tensor->size_bytes};
     struct cairn_box box = {0};
     unsigned flip;
     CAIRN_TRY(cairn_assembly_flips(tensor->dtype, tensor->conjugated, tensor->negated, &flip, err));
-    CAIRN_TRY(add_seal(gather, tensor, storage, err));
+    /* Adds its storage's checksum, which is compared when all of the storage is read. */
+    struct cairn_seal seal;
+    struct cairn_view name;
+    if (cairn_torch_seal(gather->file, tensor, storage, &seal, &name)) {
+        seal.input = gather->input;
+        CAIRN_TRY(cairn_seals_add(&gather->assembly->seals, &seal, name, err));
+    }
     if (tensor->elements == 0) return CAIRN_OK;
     if (tensor->contiguous && !flip)
         return cairn_assembly_add_piece(gather->assembly, gather->input, piece.offset_bytes,
@@ -89,62 +112,38 @@ static enum cairn_code add_elements(struct gather *gather, const struct cairn_to
     return cairn_assembly_add_view(gather->assembly, &piece, tensor->stride, &box, err);
 }
 
-static enum cairn_code add_tensor(struct gather *gather, struct seen *seen,
-                                  struct cairn_error *err) {
-    const struct cairn_torch_tensor *tensor = &seen->tensor;
-    uint64_t storage = 0;
-    seen->number = gather->assembly->tensor_count;
-    if (seen->first != seen->index)
-        return cairn_assembly_add_alias(gather->assembly, seen->name,
-                                        gather->seen[seen->first].number, err);
-    CAIRN_TRY(cairn_torch_storage_at(gather->file, tensor, &storage, err));
-    CAIRN_TRY(cairn_assembly_add_tensor(gather->assembly, seen->name, tensor->dtype,
-                                        tensor->dimension_count, tensor->shape, err));
-    return add_elements(gather, tensor, storage, err);
-}
-
-static enum cairn_code note_tensor(struct gather *gather, const char *name, cairn_pickle_ref ref,
-                                   struct cairn_error *err) {
-    struct seen seen = {.index = gather->count, .first = gather->count};
-    CAIRN_TRY(cairn_torch_tensor(gather->file, ref, &seen.tensor, err));
-    CAIRN_TRY(CAIRN_ARRAY_ROOM(gather->seen, gather->count, gather->capacity, UINT32_MAX / 2,
-                               "tensors of a file", err));
-    seen.name = strdup(name);
-    if (!seen.name) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a name");
-    gather->seen[gather->count++] = seen;
-    return CAIRN_OK;
-}
-
 static enum cairn_code visit_tensor(void *context, const char *path, enum cairn_torch_kind kind,
                                     cairn_pickle_ref ref, struct cairn_error *err) {
     struct gather *gather = context;
     size_t size = strlen(gather->prefix);
     if (kind != CAIRN_TORCH_LEAF_TENSOR || strncmp(path, gather->prefix, size) != 0)
         return CAIRN_OK;
-    enum cairn_code code = note_tensor(gather, path + size, ref, err);
-    return code ? cairn_within(err, code, "tensor %s", cairn_short(path).text) : CAIRN_OK;
-}
-
-static enum cairn_code add_tensors(struct gather *gather, struct cairn_error *err) {
-    CAIRN_TRY(cairn_assembly_add_input(gather->assembly, cairn_torch_data(gather->file),
-                                       &gather->input, err));
-    CAIRN_TRY(cairn_torch_walk(gather->file, visit_tensor, gather, err));
-    CAIRN_TRY(find_same(gather, err));
-    for (size_t i = 0; i < gather->count; i++) {
-        enum cairn_code code = add_tensor(gather, &gather->seen[i], err);
-        if (code)
-            return cairn_within(err, code, "tensor %s", cairn_short(gather->seen[i].name).text);
-    }
-    return CAIRN_OK;
+    enum cairn_code code = cairn_torch_list_add(gather->list, gather->file, path + size, ref, err);
+    return cairn_within(err, code, "tensor %s", cairn_short(path).text);
 }
 
 enum cairn_code cairn_torch_assemble(const struct cairn_torch *file, const char *prefix,
                                      struct cairn_assembly *assembly, struct cairn_error *err) {
-    struct gather gather = {.file = file, .assembly = assembly, .prefix = prefix};
-    enum cairn_code code = add_tensors(&gather, err);
-    for (size_t i = 0; i < gather.count; i++) free(gather.seen[i].name);
-    free(gather.seen);
-    return code;
+    CAIRN_AUTO(torch_list) list = {0};
+    struct gather gather = {.file = file,
+                            .assembly = assembly,
+                            .prefix = prefix,
+                            .list = &list,
+                            .first = assembly->tensor_count};
+    CAIRN_TRY(cairn_assembly_add_input(assembly, cairn_torch_data(file), &gather.input, err));
+    CAIRN_TRY(cairn_torch_walk(file, visit_tensor, &gather, err));
+    CAIRN_TRY(cairn_torch_list_join(&list, err));
+    for (size_t i = 0; i < list.count; i++) {
+        enum cairn_code code = add_tensor(&gather, i, err);
+        if (code) return cairn_within(err, code, "tensor %s", cairn_short(list.items[i].name).text);
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_torch_read_file(const struct cairn_reading *reading,
+                                      struct cairn_error *err) {
+    CAIRN_TRY(cairn_torch_open(reading->input, reading->strict, reading->torch, err));
+    return cairn_torch_assemble(reading->torch, "", reading->assembly, err);
 }
 
 /* ---- items other than tensors, each with a small archive ---- */
@@ -256,10 +255,7 @@ static enum cairn_code add_plain(struct plain_gather *gather, const char *path,
                                        why.message));
         return cairn_assembly_leave_out(gather->assembly, path, text.data, err);
     }
-    if (code != CAIRN_OK) {
-        if (err) *err = why;
-        return code;
-    }
+    if (code != CAIRN_OK) return cairn_pass(err, code, &why);
     CAIRN_TRY(archive_value(gather, cairn_buf_view(&pickle), &piece, err));
     CAIRN_TRY(cairn_names_add(&gather->names, cairn_view_of(path), &number, err));
     return cairn_assembly_add_object(gather->assembly, path, &piece, false, err);
@@ -273,25 +269,21 @@ static bool is_taken(const struct plain_gather *gather, const char *path) {
     return false;
 }
 
-static enum cairn_code leave_out_piece(struct plain_gather *gather, const char *path,
-                                       cairn_pickle_ref ref, struct cairn_error *err) {
-    char class[CAIRN_TORCH_CLASS_BYTES];
-    if (gather->plain->ranks) return CAIRN_OK;
-    cairn_torch_class_text(&gather->plain->file->values, ref, class);
-    return cairn_assembly_leave_out_opaque(
-        gather->assembly, path, class,
-        "one rank's piece of a tensor: give the folder with the files of all ranks, each named "
-        "by its rank (model_rank_0.pt)",
-        err);
-}
-
 static enum cairn_code visit_named(struct plain_gather *gather, const char *path,
                                    enum cairn_torch_kind kind, cairn_pickle_ref ref,
                                    struct cairn_error *err) {
     bool tensor = kind == CAIRN_TORCH_LEAF_TENSOR;
     if (kind == CAIRN_TORCH_LEAF_EMPTY || is_taken(gather, path)) return CAIRN_OK;
-    if (!tensor && cairn_torch_is_sharded(gather->plain->file, ref))
-        return leave_out_piece(gather, path, ref, err);
+    if (!tensor && cairn_torch_is_sharded(gather->plain->file, ref)) {
+        char class[CAIRN_TORCH_CLASS_BYTES];
+        if (gather->plain->ranks) return CAIRN_OK;
+        cairn_torch_class_text(&gather->plain->file->values, ref, class);
+        return cairn_assembly_leave_out_opaque(
+            gather->assembly, path, class,
+            "one rank's piece of a tensor: give the folder with the files of all ranks, each named "
+            "by its rank (model_rank_0.pt)",
+            err);
+    }
     if (tensor && !gather->plain->tensors_too) return CAIRN_OK;
     if (tensor)
         return cairn_assembly_leave_out(gather->assembly, path,

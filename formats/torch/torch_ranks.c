@@ -8,7 +8,6 @@
 #include "api/table/dtype.h"
 #include "common/buf.h"
 #include "common/text.h"
-#include "formats/torch/torch_tree.h"
 
 struct sharded {
     unsigned dtype, dimension_count; /* of the whole */
@@ -131,8 +130,8 @@ static enum cairn_code read_sharded(const struct cairn_torch *file, cairn_pickle
 }
 
 /* The number of places in a nested tuple of sizes. */
-static bool product_of(const struct cairn_torch *file, cairn_pickle_ref ref, unsigned depth,
-                       uint64_t *ret) {
+static bool mesh_size(const struct cairn_torch *file, cairn_pickle_ref ref, unsigned depth,
+                      uint64_t *ret) {
     int64_t number;
     if (number_of(file, ref, &number)) {
         *ret = (uint64_t)number;
@@ -142,7 +141,7 @@ static bool product_of(const struct cairn_torch *file, cairn_pickle_ref ref, uns
     if (depth > 4 || !is_list(value_at(file, ref))) return false;
     for (uint32_t i = 0; i < value_at(file, ref)->count; i++) {
         uint64_t part;
-        if (!product_of(file, value_at(file, ref)->items[i], depth + 1, &part) ||
+        if (!mesh_size(file, value_at(file, ref)->items[i], depth + 1, &part) ||
             cairn_mul_overflows(*ret, part, ret))
             return false;
     }
@@ -156,13 +155,13 @@ static bool read_layout(const struct cairn_torch *file, cairn_pickle_ref layout,
     if (!axes && !member(file, layout, "shape", &list)) return false;
     if (!axes && !is_list(value_at(file, list))) { /* one dimension */
         ret->count = 1;
-        return product_of(file, list, 0, &ret->size[0]);
+        return mesh_size(file, list, 0, &ret->size[0]);
     }
     for (ret->count = 0; item_at(file, list, ret->count, &at); ret->count++) {
         if (ret->count == MESH_DIMENSIONS_MAX) return false;
         size = at;
         if (axes && !member(file, at, "shape", &size)) return false;
-        if (!product_of(file, size, 0, &ret->size[ret->count])) return false;
+        if (!mesh_size(file, size, 0, &ret->size[ret->count])) return false;
     }
     return ret->count > 0;
 }
@@ -272,23 +271,6 @@ static enum cairn_code follow_order(const struct cairn_torch *file, cairn_pickle
     return CAIRN_OK;
 }
 
-static enum cairn_code read_cuts(const struct cairn_torch *file, cairn_pickle_ref spec,
-                                 const struct mesh *mesh, unsigned dimensions, struct cuts *ret,
-                                 struct cairn_error *err) {
-    cairn_pickle_ref placements, at;
-    *ret = (struct cuts){0};
-    if (!member(file, spec, "placements", &placements) || !is_list(value_at(file, placements)) ||
-        value_at(file, placements)->count != mesh->count)
-        return cairn_fail(err, CAIRN_INVALID,
-                          "it has not one placement for each dimension of "
-                          "its mesh");
-    for (unsigned m = mesh->count; m-- > 0;) {
-        if (!item_at(file, placements, m, &at)) continue;
-        CAIRN_TRY(add_placement(file, at, m, mesh, dimensions, ret, err));
-    }
-    return follow_order(file, spec, dimensions, ret, err);
-}
-
 /* As torch.chunk: pieces of one size, then a shorter one, then empty ones. */
 static void cut_chunk(uint64_t *start, uint64_t *count, uint64_t parts, uint64_t place) {
     uint64_t each = cairn_div_up(*count, parts), begin;
@@ -304,7 +286,7 @@ static enum cairn_code box_of(const struct cairn_torch *file, const struct shard
                               bool *ret_elsewhere, struct cairn_error *err) {
     cairn_pickle_ref spec;
     struct mesh mesh;
-    struct cuts cuts;
+    struct cuts cuts = {0};
     *ret = (struct cairn_box){0};
     *ret_local = 0;
     if (!in_state(file, sharded->members, "_spec", &spec))
@@ -312,7 +294,17 @@ static enum cairn_code box_of(const struct cairn_torch *file, const struct shard
     CAIRN_TRY(read_mesh(file, spec, &mesh, err));
     *ret_elsewhere = mesh.outside;
     if (mesh.outside) return CAIRN_OK;
-    CAIRN_TRY(read_cuts(file, spec, &mesh, sharded->dimension_count, &cuts, err));
+    cairn_pickle_ref placements, at;
+    if (!member(file, spec, "placements", &placements) || !is_list(value_at(file, placements)) ||
+        value_at(file, placements)->count != mesh.count)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "it has not one placement for each dimension of "
+                          "its mesh");
+    for (unsigned m = mesh.count; m-- > 0;) {
+        if (!item_at(file, placements, m, &at)) continue;
+        CAIRN_TRY(add_placement(file, at, m, &mesh, sharded->dimension_count, &cuts, err));
+    }
+    CAIRN_TRY(follow_order(file, spec, sharded->dimension_count, &cuts, err));
     memcpy(ret->count, sharded->shape, sizeof ret->count);
     for (unsigned d = 0; d < sharded->dimension_count; d++)
         for (unsigned k = 0; k < cuts.count[d]; k++)
@@ -443,16 +435,14 @@ struct gather {
     size_t piece_count, piece_capacity;
 };
 
-static bool is_alpha(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-
 /* Splits a name at "rank" and its number; only a torch file's extension may follow. */
 static bool read_rank_name(const char *name, struct rank_name *ret) {
     static const char *const ends[] = {".pt", ".pth", ".ckpt", ".bin"};
     const char *last = NULL;
-    for (const char *at = name; (at = strstr(at, "rank")); at++)
-        if (at == name || !is_alpha(at[-1])) last = at;
+    for (const char *at = name; (at = strstr(at, "rank")); at++) {
+        char c = at == name ? '_' : at[-1];
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))) last = at;
+    }
     if (!last) return false;
     const char *digits = last + strlen("rank");
     if (*digits == '_' || *digits == '-' || *digits == '=') digits++;
@@ -542,10 +532,6 @@ static enum cairn_code list_sets(struct sets *sets, struct cairn_error *err) {
     return CAIRN_OK;
 }
 
-static bool is_models(const struct rank_name *name) {
-    return cairn_text_starts(name->name, "model") || cairn_text_starts(name->name, "pytorch_model");
-}
-
 static bool is_optimizers(const struct rank_name *name) {
     return cairn_text_starts(name->name, "optim");
 }
@@ -555,7 +541,8 @@ static enum cairn_code choose_model_set(const struct sets *sets, size_t *ret,
                                         struct cairn_error *err) {
     size_t named = 0, others = 0, first[2] = {0}, other[2] = {0};
     for (size_t i = 0; i < sets->count; i += set_count(sets, i)) {
-        bool models = is_models(&sets->names[i]);
+        const char *name = sets->names[i].name;
+        bool models = cairn_text_starts(name, "model") || cairn_text_starts(name, "pytorch_model");
         if (models && named < 2) first[named++] = i;
         if (!models && others < 2) other[others++] = i;
     }
@@ -569,19 +556,16 @@ static enum cairn_code choose_model_set(const struct sets *sets, size_t *ret,
                       cairn_short(sets->names[chosen[1]].name).text);
 }
 
-/* True if the zips' checksums prove both equal. */
-static bool seals_tell(const struct piece *a, const struct piece *b) {
-    return a->seal.size_bytes && a->seal.size_bytes == b->seal.size_bytes && a->seal.crc32 &&
-           a->seal.crc32 == b->seal.crc32 &&
-           a->offset_bytes - a->seal.offset_bytes == b->offset_bytes - b->seal.offset_bytes &&
-           memcmp(a->stride, b->stride, sizeof a->stride) == 0;
-}
-
 static enum cairn_code same_bytes(const struct gather *gather, const struct piece *a,
                                   const struct piece *b, bool *ret, struct cairn_error *err) {
     const struct cairn_input *const *inputs = gather->assembly->inputs;
     *ret = a->flip == b->flip && memcmp(a->stride, b->stride, sizeof a->stride) == 0;
-    if (!*ret || seals_tell(a, b)) return CAIRN_OK;
+    if (!*ret ||
+        (a->seal.size_bytes && a->seal.size_bytes == b->seal.size_bytes && a->seal.crc32 &&
+         a->seal.crc32 == b->seal.crc32 &&
+         a->offset_bytes - a->seal.offset_bytes == b->offset_bytes - b->seal.offset_bytes &&
+         memcmp(a->stride, b->stride, sizeof a->stride) == 0))
+        return CAIRN_OK;
     CAIRN_AUTO_HEAP char *memory = malloc(2 * COMPARED_BYTES);
     if (!memory) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to compare ranks");
     for (uint64_t done = 0; *ret && done < a->span_bytes; done += COMPARED_BYTES) {
@@ -678,8 +662,7 @@ static enum cairn_code add_plain(struct gather *gather, const char *path, cairn_
     enum cairn_code code = find_whole(gather, path, &new, &whole, &number, &known, &why);
     if (code && known && !whole->sharded)
         return leave_out(whole, "ranks have it with shapes or element types that differ", err);
-    if (code && err) *err = why;
-    if (code) return code;
+    CAIRN_TRY(cairn_pass(err, code, &why));
     if (!known) return keep_piece(gather, number, &piece, err);
     if (whole->why || !tensor.elements) return CAIRN_OK;
     CAIRN_TRY(same_bytes(gather, &gather->pieces[whole->first], &piece, &same, err));
@@ -705,8 +688,7 @@ static enum cairn_code add_sharded(struct gather *gather, const char *path, cair
         bool has;
         enum cairn_code code = sharded_piece(&gather->file, &sharded, i, &box, &tensor, &has, &why);
         if (code == CAIRN_UNSUPPORTED) return leave_out(whole, why.message, err);
-        if (code && err) *err = why;
-        if (code) return code;
+        CAIRN_TRY(cairn_pass(err, code, &why));
         if (!has) continue;
         CAIRN_TRY(make_piece(gather, &tensor, &box, &piece, err));
         CAIRN_TRY(keep_piece(gather, number, &piece, err));
@@ -722,7 +704,7 @@ static enum cairn_code visit(void *context, const char *path, enum cairn_torch_k
         code = add_sharded(gather, path, ref, err);
     else if (kind == CAIRN_TORCH_LEAF_TENSOR)
         code = add_plain(gather, path, ref, err);
-    return code ? cairn_within(err, code, "tensor %s", cairn_short(path).text) : CAIRN_OK;
+    return cairn_within(err, code, "tensor %s", cairn_short(path).text);
 }
 
 static enum cairn_code read_file(struct gather *gather, const char *name, struct cairn_error *err) {

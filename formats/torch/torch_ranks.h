@@ -33,7 +33,6 @@
 #include "formats/torch/torch.h"
 #include "formats/zero/zero.h"
 
-#define CAIRN_TORCH_RANKS_FORMAT "torch-ranks"
 /* Prefix of the optimizer's names. */
 #define CAIRN_TORCH_RANKS_OPTIMIZER "optimizer."
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* repr() of dict keys, and walks over the values of a torch file. */
-#include "formats/torch/torch_tree.h"
+#include "formats/torch/torch.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -332,19 +332,6 @@ static bool is_sequence(const struct cairn_pickle_value *value) {
            value->kind == CAIRN_PICKLE_SET;
 }
 
-/* A map with its items as argument: Counter(dict), and Python 2's OrderedDict, a list of pairs. */
-static bool find_branch_of_argument(const struct walk *walk,
-                                    const struct cairn_pickle_value *argument, struct branch *ret) {
-    *ret = (struct branch){argument, true, argument->kind != CAIRN_PICKLE_DICT};
-    if (!ret->listed) return true;
-    if (!is_sequence(argument)) return false;
-    for (uint32_t i = 0; i < argument->count; i++) {
-        const struct cairn_pickle_value *pair = value_at(walk, argument->items[i]);
-        if (!is_sequence(pair) || pair->count != 2) return false;
-    }
-    return true;
-}
-
 static bool find_branch_of_object(const struct walk *walk, const struct cairn_pickle_value *object,
                                   struct branch *ret) {
     const struct cairn_torch_name *name = cairn_torch_maker(&walk->file->values, object);
@@ -357,7 +344,16 @@ static bool find_branch_of_object(const struct walk *walk, const struct cairn_pi
         if (object->count || arguments->count != 1) return true;
         only = value_at(walk, arguments->items[0]);
         if (only->kind != CAIRN_PICKLE_DICT && !is_sequence(only)) return true; /* a default */
-        return find_branch_of_argument(walk, only, ret);
+        /* A map with its items as argument: Counter(dict), and Python 2's OrderedDict, a list of
+         * pairs. */
+        *ret = (struct branch){only, true, only->kind != CAIRN_PICKLE_DICT};
+        if (!ret->listed) return true;
+        if (!is_sequence(only)) return false;
+        for (uint32_t i = 0; i < only->count; i++) {
+            const struct cairn_pickle_value *pair = value_at(walk, only->items[i]);
+            if (!is_sequence(pair) || pair->count != 2) return false;
+        }
+        return true;
     case CAIRN_TORCH_RECORD:
         *ret = (struct branch){state, true, false};
         return state->kind == CAIRN_PICKLE_DICT;
@@ -461,25 +457,6 @@ static enum cairn_code visit_leaf(struct walk *walk, enum cairn_torch_kind kind,
     return walk->visit(walk->context, walk->path.data ? walk->path.data : "", kind, ref, err);
 }
 
-static enum cairn_code walk_value(struct walk *walk, cairn_pickle_ref ref, struct cairn_error *err);
-
-static enum cairn_code step_into(struct walk *walk, const struct branch *branch,
-                                 struct cairn_error *err) {
-    size_t before = walk->path.size;
-    for (uint32_t i = 0; i < count_of(branch); i++) {
-        cairn_pickle_ref key = 0, item = item_at(walk, branch, i, &key);
-        if (walk->depth > 1) CAIRN_TRY(cairn_buf_append(&walk->path, ".", 1, err));
-        if (branch->pairs)
-            CAIRN_TRY(append_key(walk, key, i, err));
-        else
-            CAIRN_TRY(cairn_buf_printf(&walk->path, err, "%" PRIu32, i));
-        CAIRN_TRY(walk_value(walk, item, err));
-        walk->path.size = before;
-        walk->path.data[before] = '\0';
-    }
-    return CAIRN_OK;
-}
-
 static enum cairn_code walk_value(struct walk *walk, cairn_pickle_ref ref,
                                   struct cairn_error *err) {
     const struct cairn_pickle_value *value = value_at(walk, ref);
@@ -500,28 +477,40 @@ static enum cairn_code walk_value(struct walk *walk, cairn_pickle_ref ref,
                           "%.60s...: more than %d levels deep, or values that hold themselves",
                           walk->path.data, DEPTH_MAX);
     walk->depth++;
-    CAIRN_TRY(step_into(walk, &branch, err));
+    size_t before = walk->path.size;
+    for (uint32_t i = 0; i < count_of(&branch); i++) {
+        cairn_pickle_ref key = 0, item = item_at(walk, &branch, i, &key);
+        if (walk->depth > 1) CAIRN_TRY(cairn_buf_append(&walk->path, ".", 1, err));
+        if (branch.pairs)
+            CAIRN_TRY(append_key(walk, key, i, err));
+        else
+            CAIRN_TRY(cairn_buf_printf(&walk->path, err, "%" PRIu32, i));
+        CAIRN_TRY(walk_value(walk, item, err));
+        walk->path.size = before;
+        walk->path.data[before] = '\0';
+    }
     walk->depth--;
     return CAIRN_OK;
 }
 
+static enum cairn_code walk_root(struct walk *walk, struct cairn_error *err) {
+    walk->path.limit = PATH_BYTES_MAX;
+    enum cairn_code code = walk_value(walk, walk->file->values.root, err);
+    cairn_buf_release(&walk->path);
+    free(walk->holds);
+    return code;
+}
+
 enum cairn_code cairn_torch_walk(const struct cairn_torch *file, cairn_torch_visit *visit,
                                  void *context, struct cairn_error *err) {
-    struct walk walk = {
-        .file = file, .visit = visit, .context = context, .path.limit = PATH_BYTES_MAX};
-    enum cairn_code code = walk_value(&walk, file->values.root, err);
-    cairn_buf_release(&walk.path);
-    return code;
+    struct walk walk = {.file = file, .visit = visit, .context = context};
+    return walk_root(&walk, err);
 }
 
 enum cairn_code cairn_torch_walk_items(const struct cairn_torch *file, cairn_torch_visit *visit,
                                        void *context, struct cairn_error *err) {
-    struct walk walk = {
-        .file = file, .visit = visit, .context = context, .path.limit = PATH_BYTES_MAX};
+    struct walk walk = {.file = file, .visit = visit, .context = context};
     walk.holds = calloc(file->values.count, 1);
     if (!walk.holds) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the values of a file");
-    enum cairn_code code = walk_value(&walk, file->values.root, err);
-    cairn_buf_release(&walk.path);
-    free(walk.holds);
-    return code;
+    return walk_root(&walk, err);
 }

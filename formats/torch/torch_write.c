@@ -2,7 +2,6 @@
 /* Writes the pickle of a dict of tensors, and the zip archive around it and its storages. */
 #include "formats/torch/torch_write.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -54,24 +53,6 @@ const struct cairn_torch_name *cairn_torch_write_dtype(unsigned dtype) {
     return find_type(dtype, &type) ? type.dtype : NULL;
 }
 
-/* ('storage', class, key, 'cpu', elements) as a persistent id. */
-static enum cairn_code put_storage(struct cairn_buf *ret,
-                                   const struct cairn_safetensors_entry *entry, size_t number,
-                                   const struct type_names *type, struct cairn_error *err) {
-    char key[24];
-    uint64_t width = type->storage ? cairn_dtype_bits(entry->dtype) / 8 : 1;
-    snprintf(key, sizeof key, "%zu", number);
-    CAIRN_TRY(cairn_buf_append(ret, "(", 1, err));
-    CAIRN_TRY(cairn_pickle_put_text(ret, CAIRN_VIEW("storage"), err));
-    CAIRN_TRY(cairn_buf_printf(ret, err, "c%s\n%s\n",
-                               type->storage ? type->storage->module : "torch.storage",
-                               type->storage ? type->storage->name : "UntypedStorage"));
-    CAIRN_TRY(cairn_pickle_put_text(ret, cairn_view_of(key), err));
-    CAIRN_TRY(cairn_pickle_put_text(ret, CAIRN_VIEW("cpu"), err));
-    CAIRN_TRY(cairn_pickle_put_number(ret, entry->size_bytes / width, err));
-    return cairn_buf_append(ret, "tQ", 2, err);
-}
-
 static enum cairn_code put_tensor(struct cairn_buf *ret,
                                   const struct cairn_safetensors_entry *entry, size_t number,
                                   struct cairn_error *err) {
@@ -86,7 +67,19 @@ static enum cairn_code put_tensor(struct cairn_buf *ret,
     }
     CAIRN_TRY(cairn_buf_printf(ret, err, "ctorch._utils\n_rebuild_tensor_%s\n(",
                                type.storage ? "v2" : "v3"));
-    CAIRN_TRY(put_storage(ret, entry, number, &type, err));
+    /* ('storage', class, key, 'cpu', elements) as a persistent id. */
+    char key[24];
+    uint64_t width = type.storage ? cairn_dtype_bits(entry->dtype) / 8 : 1;
+    snprintf(key, sizeof key, "%zu", number);
+    CAIRN_TRY(cairn_buf_append(ret, "(", 1, err));
+    CAIRN_TRY(cairn_pickle_put_text(ret, CAIRN_VIEW("storage"), err));
+    CAIRN_TRY(cairn_buf_printf(ret, err, "c%s\n%s\n",
+                               type.storage ? type.storage->module : "torch.storage",
+                               type.storage ? type.storage->name : "UntypedStorage"));
+    CAIRN_TRY(cairn_pickle_put_text(ret, cairn_view_of(key), err));
+    CAIRN_TRY(cairn_pickle_put_text(ret, CAIRN_VIEW("cpu"), err));
+    CAIRN_TRY(cairn_pickle_put_number(ret, entry->size_bytes / width, err));
+    CAIRN_TRY(cairn_buf_append(ret, "tQ", 2, err));
     CAIRN_TRY(cairn_pickle_put_number(ret, 0, err));
     CAIRN_TRY(cairn_pickle_put_numbers(ret, entry->shape, entry->dimension_count, err));
     CAIRN_TRY(cairn_pickle_put_numbers(ret, stride, entry->dimension_count, err));
@@ -140,51 +133,6 @@ static enum cairn_code put_common(struct cairn_buf *ret, const struct cairn_buf 
     return put_u16(ret, (uint16_t)extra_bytes, err);
 }
 
-/* Writes 64-bit sizes where needed, then padding up to the data. */
-static enum cairn_code put_local(struct archive *archive, const struct cairn_buf *name,
-                                 uint64_t size, uint32_t crc, struct cairn_error *err) {
-    struct cairn_buf *head = &archive->plan->head;
-    uint64_t large = size >= LARGE ? ZIP64_BYTES : 0;
-    uint64_t bare = archive->at + LOCAL_BYTES + name->size + large + 4;
-    uint64_t padding = cairn_round_up(bare, ALIGN) - bare;
-    CAIRN_TRY(cairn_buf_append(head, "PK\3\4", 4, err));
-    CAIRN_TRY(put_common(head, name, size, crc, large + 4 + padding, err));
-    CAIRN_TRY(cairn_buf_append(head, name->data, name->size, err));
-    if (large) {
-        CAIRN_TRY(put_u16(head, 1, err));
-        CAIRN_TRY(put_u16(head, ZIP64_BYTES - 4, err));
-        CAIRN_TRY(cairn_buf_append_u64le(head, size, err));
-        CAIRN_TRY(cairn_buf_append_u64le(head, size, err));
-    }
-    CAIRN_TRY(cairn_buf_append(head, "FB", 2, err));
-    CAIRN_TRY(put_u16(head, (uint16_t)padding, err));
-    for (uint64_t i = 0; i < padding; i++) CAIRN_TRY(cairn_buf_append(head, "Z", 1, err));
-    archive->at = bare + padding;
-    return CAIRN_OK;
-}
-
-static enum cairn_code put_listed(struct archive *archive, const struct cairn_buf *name,
-                                  uint64_t size, uint32_t crc, uint64_t header,
-                                  struct cairn_error *err) {
-    struct cairn_buf *directory = &archive->directory;
-    unsigned wide = (size >= LARGE ? 16u : 0) + (header >= LARGE ? 8u : 0);
-    CAIRN_TRY(cairn_buf_append(directory, "PK\1\2", 4, err));
-    CAIRN_TRY(put_u16(directory, 45, err));
-    CAIRN_TRY(put_common(directory, name, size, crc, wide ? wide + 4 : 0, err));
-    CAIRN_TRY(cairn_buf_append(directory, "\0\0\0\0\0\0\0\0\0\0", 10, err));
-    CAIRN_TRY(cairn_buf_append_u32le(directory, word_of(header), err));
-    CAIRN_TRY(cairn_buf_append(directory, name->data, name->size, err));
-    if (wide) {
-        CAIRN_TRY(put_u16(directory, 1, err));
-        CAIRN_TRY(put_u16(directory, (uint16_t)wide, err));
-    }
-    for (int i = 0; size >= LARGE && i < 2; i++)
-        CAIRN_TRY(cairn_buf_append_u64le(directory, size, err));
-    if (header >= LARGE) CAIRN_TRY(cairn_buf_append_u64le(directory, header, err));
-    archive->count++;
-    return CAIRN_OK;
-}
-
 /* Records bytes appended to head since `begin` at this offset; joins them to an adjacent text. */
 static enum cairn_code note_text(struct cairn_torch_plan *plan, size_t begin, uint64_t offset,
                                  struct cairn_error *err) {
@@ -209,12 +157,45 @@ static enum cairn_code put_record(struct archive *archive, const char *name,
     size_t begin = archive->plan->head.size;
     uint32_t crc = data ? cairn_crc32(data->data, data->size) : 0;
     CAIRN_TRY(cairn_buf_printf(&full, err, "%s/%s", archive->stem, name));
-    CAIRN_TRY(put_local(archive, &full, size, crc, err));
+    /* Writes 64-bit sizes where needed, then padding up to the data. */
+    struct cairn_buf *head = &archive->plan->head;
+    uint64_t large = size >= LARGE ? ZIP64_BYTES : 0;
+    uint64_t bare = archive->at + LOCAL_BYTES + full.size + large + 4;
+    uint64_t padding = cairn_round_up(bare, ALIGN) - bare;
+    CAIRN_TRY(cairn_buf_append(head, "PK\3\4", 4, err));
+    CAIRN_TRY(put_common(head, &full, size, crc, large + 4 + padding, err));
+    CAIRN_TRY(cairn_buf_append(head, full.data, full.size, err));
+    if (large) {
+        CAIRN_TRY(put_u16(head, 1, err));
+        CAIRN_TRY(put_u16(head, ZIP64_BYTES - 4, err));
+        CAIRN_TRY(cairn_buf_append_u64le(head, size, err));
+        CAIRN_TRY(cairn_buf_append_u64le(head, size, err));
+    }
+    CAIRN_TRY(cairn_buf_append(head, "FB", 2, err));
+    CAIRN_TRY(put_u16(head, (uint16_t)padding, err));
+    for (uint64_t i = 0; i < padding; i++) CAIRN_TRY(cairn_buf_append(head, "Z", 1, err));
+    archive->at = bare + padding;
     if (data) CAIRN_TRY(cairn_buf_append(&archive->plan->head, data->data, data->size, err));
     if (ret_offset) *ret_offset = archive->base + archive->at;
     archive->at += size;
     CAIRN_TRY(note_text(archive->plan, begin, archive->base + header, err));
-    return put_listed(archive, &full, size, crc, header, err);
+    struct cairn_buf *directory = &archive->directory;
+    unsigned wide = (size >= LARGE ? 16u : 0) + (header >= LARGE ? 8u : 0);
+    CAIRN_TRY(cairn_buf_append(directory, "PK\1\2", 4, err));
+    CAIRN_TRY(put_u16(directory, 45, err));
+    CAIRN_TRY(put_common(directory, &full, size, crc, wide ? wide + 4 : 0, err));
+    CAIRN_TRY(cairn_buf_append(directory, "\0\0\0\0\0\0\0\0\0\0", 10, err));
+    CAIRN_TRY(cairn_buf_append_u32le(directory, word_of(header), err));
+    CAIRN_TRY(cairn_buf_append(directory, full.data, full.size, err));
+    if (wide) {
+        CAIRN_TRY(put_u16(directory, 1, err));
+        CAIRN_TRY(put_u16(directory, (uint16_t)wide, err));
+    }
+    for (int i = 0; size >= LARGE && i < 2; i++)
+        CAIRN_TRY(cairn_buf_append_u64le(directory, size, err));
+    if (header >= LARGE) CAIRN_TRY(cairn_buf_append_u64le(directory, header, err));
+    archive->count++;
+    return CAIRN_OK;
 }
 
 static enum cairn_code put_small(struct archive *archive, const char *name, struct cairn_view data,
@@ -423,7 +404,8 @@ static enum cairn_code refuse_unknown(const struct writer *writer,
                                       const struct cairn_pickle_value *name,
                                       struct cairn_error *err) {
     const struct cairn_pickle_unknown *unknown = cairn_pickle_unknown_at(writer->from, name);
-    if (!unknown) return cairn_fail(err, CAIRN_UNSUPPORTED, "it is made by what is no name");
+    if (!unknown)
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "its constructor is no class or function");
     return cairn_fail(
         err, CAIRN_UNSUPPORTED, "it needs %.*s.%.*s", (int)cairn_min_u64(unknown->module.size, 100),
         (const char *)unknown->module.data, (int)cairn_min_u64(unknown->name.size, 100),

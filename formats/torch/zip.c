@@ -178,24 +178,22 @@ static enum cairn_code make_codes(struct inflate *inflate, struct cairn_error *e
     return fail_packed(inflate, "codes that are none", err);
 }
 
-static enum cairn_code begin_stored(struct inflate *inflate, struct cairn_error *err) {
-    unsigned size = 0, inverse = 0, ignored;
-    CAIRN_TRY(take_bits(inflate, inflate->bit_count % 8, &ignored, err));
-    CAIRN_TRY(take_bits(inflate, 16, &size, err));
-    CAIRN_TRY(take_bits(inflate, 16, &inverse, err));
-    if (size != (inverse ^ 0xffff)) return fail_packed(inflate, "a block of no length", err);
-    inflate->stored_left = size;
-    inflate->block = BLOCK_STORED;
-    return CAIRN_OK;
-}
-
 static enum cairn_code begin_block(struct inflate *inflate, struct cairn_error *err) {
     unsigned last = 0, kind = 0;
     if (inflate->last) return fail_packed(inflate, "they end", err);
     CAIRN_TRY(take_bits(inflate, 1, &last, err));
     CAIRN_TRY(take_bits(inflate, 2, &kind, err));
     inflate->last = last;
-    if (kind == 0) return begin_stored(inflate, err);
+    if (kind == 0) {
+        unsigned size = 0, inverse = 0, ignored;
+        CAIRN_TRY(take_bits(inflate, inflate->bit_count % 8, &ignored, err));
+        CAIRN_TRY(take_bits(inflate, 16, &size, err));
+        CAIRN_TRY(take_bits(inflate, 16, &inverse, err));
+        if (size != (inverse ^ 0xffff)) return fail_packed(inflate, "a block of no length", err);
+        inflate->stored_left = size;
+        inflate->block = BLOCK_STORED;
+        return CAIRN_OK;
+    }
     if (kind == 3) return fail_packed(inflate, "a block of no kind", err);
     inflate->block = BLOCK_CODES;
     return kind == 1 ? make_fixed(inflate, err) : make_codes(inflate, err);
@@ -341,30 +339,6 @@ static enum cairn_code read_end64(const struct cairn_input *input, const char *l
     return CAIRN_OK;
 }
 
-static enum cairn_code read_end(const struct cairn_input *input, struct end *ret,
-                                struct cairn_error *err) {
-    CAIRN_AUTO(buf) tail = {0};
-    size_t at = 0;
-    CAIRN_TRY(find_end(input, &tail, &at, err));
-    const char *record = tail.data + at;
-    *ret = (struct end){.entries = load16(record + 10),
-                        .directory_bytes = cairn_load_u32le(record + 12),
-                        .directory_offset = cairn_load_u32le(record + 16),
-                        .at = input->size_bytes - tail.size + at};
-    if (load16(record + 4) != load16(record + 6) || load16(record + 8) != load16(record + 10))
-        return cairn_fail(err, CAIRN_UNSUPPORTED, "a zip archive of several disks");
-    if (at >= LOCATOR_BYTES && cairn_load_u32le(record - LOCATOR_BYTES) == MAGIC_LOCATOR)
-        CAIRN_TRY(read_end64(input, record - LOCATOR_BYTES, ret, err));
-    if (ret->directory_bytes > DIRECTORY_BYTES_MAX)
-        return cairn_fail(err, CAIRN_TOO_LARGE, "a zip directory of %" PRIu64 " bytes",
-                          ret->directory_bytes);
-    if (ret->directory_offset > ret->at || ret->directory_bytes > ret->at - ret->directory_offset)
-        return cairn_fail(err, CAIRN_INVALID,
-                          "the zip directory at byte %" PRIu64 " reaches past its own end",
-                          ret->directory_offset);
-    return CAIRN_OK;
-}
-
 /* Sizes of 64 bits are in an extra field, in this order, and only where needed. */
 static enum cairn_code read_zip64(struct cairn_view extra, struct cairn_zip_entry *entry,
                                   uint64_t *packed_bytes, struct cairn_error *err) {
@@ -469,7 +443,25 @@ enum cairn_code cairn_zip_open(const struct cairn_input *input, struct cairn_zip
                                struct cairn_error *err) {
     struct end end;
     *ret = (struct cairn_zip){.directory.limit = DIRECTORY_BYTES_MAX + 1};
-    CAIRN_TRY(read_end(input, &end, err));
+    CAIRN_AUTO(buf) tail = {0};
+    size_t at = 0;
+    CAIRN_TRY(find_end(input, &tail, &at, err));
+    const char *record = tail.data + at;
+    end = (struct end){.entries = load16(record + 10),
+                       .directory_bytes = cairn_load_u32le(record + 12),
+                       .directory_offset = cairn_load_u32le(record + 16),
+                       .at = input->size_bytes - tail.size + at};
+    if (load16(record + 4) != load16(record + 6) || load16(record + 8) != load16(record + 10))
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "a zip archive of several disks");
+    if (at >= LOCATOR_BYTES && cairn_load_u32le(record - LOCATOR_BYTES) == MAGIC_LOCATOR)
+        CAIRN_TRY(read_end64(input, record - LOCATOR_BYTES, &end, err));
+    if (end.directory_bytes > DIRECTORY_BYTES_MAX)
+        return cairn_fail(err, CAIRN_TOO_LARGE, "a zip directory of %" PRIu64 " bytes",
+                          end.directory_bytes);
+    if (end.directory_offset > end.at || end.directory_bytes > end.at - end.directory_offset)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "the zip directory at byte %" PRIu64 " reaches past its own end",
+                          end.directory_offset);
     enum cairn_code code = cairn_buf_reserve(&ret->directory, (size_t)end.directory_bytes + 1, err);
     if (code == CAIRN_OK)
         code = cairn_input_read(input, end.directory_offset, ret->directory.data,
@@ -504,7 +496,6 @@ enum cairn_code cairn_zip_data_at(const struct cairn_input *input,
             entry->packed_bytes > input->size_bytes - *ret_offset)
             code = cairn_fail(err, CAIRN_INVALID, "its bytes leave the file");
     }
-    if (code == CAIRN_OK) return CAIRN_OK;
     return cairn_within(err, code, "zip entry %.*s", (int)entry->name.size,
                         (const char *)entry->name.data);
 }
@@ -516,9 +507,8 @@ static enum cairn_code inflate_all(const struct cairn_input *input,
     CAIRN_TRY(inflate_new(input, offset, entry->packed_bytes, &inflate, err));
     enum cairn_code code = inflate_read(inflate, into, (size_t)entry->size_bytes, err);
     inflate_free(inflate);
-    return code ? cairn_within(err, code, "zip entry %.*s", (int)entry->name.size,
-                               (const char *)entry->name.data)
-                : CAIRN_OK;
+    return cairn_within(err, code, "zip entry %.*s", (int)entry->name.size,
+                        (const char *)entry->name.data);
 }
 
 enum cairn_code cairn_zip_load(const struct cairn_input *input, const struct cairn_zip_entry *entry,
@@ -570,9 +560,11 @@ static enum cairn_code new_inflater(struct cairn_unpacked *unpacked, size_t numb
     return inflate_new(unpacked->file, offset, entry->packed_bytes, &ret->inflate, err);
 }
 
-/* The nearest inflater before this byte; else the least recently used one restarts the entry. */
-static enum cairn_code choose_inflater(struct cairn_unpacked *unpacked, size_t number, uint64_t at,
-                                       struct inflater **ret, struct cairn_error *err) {
+static enum cairn_code inflate_at(struct cairn_unpacked *unpacked, size_t number, uint64_t at,
+                                  char *into, size_t size, struct cairn_error *err) {
+    CAIRN_HOLD(&unpacked->lock);
+    /* The nearest inflater before this byte reads on; else the least recently used one restarts
+     * the entry. */
     struct inflater *oldest = &unpacked->inflaters[0], *nearest = NULL;
     for (size_t i = 0; i < INFLATERS; i++) {
         struct inflater *one = &unpacked->inflaters[i];
@@ -581,15 +573,8 @@ static enum cairn_code choose_inflater(struct cairn_unpacked *unpacked, size_t n
             (!nearest || one->at > nearest->at))
             nearest = one;
     }
-    *ret = nearest ? nearest : oldest;
-    return nearest ? CAIRN_OK : new_inflater(unpacked, number, oldest, err);
-}
-
-static enum cairn_code inflate_at(struct cairn_unpacked *unpacked, size_t number, uint64_t at,
-                                  char *into, size_t size, struct cairn_error *err) {
-    CAIRN_HOLD(&unpacked->lock);
-    struct inflater *inflater = NULL;
-    enum cairn_code code = choose_inflater(unpacked, number, at, &inflater, err);
+    struct inflater *inflater = nearest ? nearest : oldest;
+    enum cairn_code code = nearest ? CAIRN_OK : new_inflater(unpacked, number, oldest, err);
     while (code == CAIRN_OK && inflater->at < at) {
         size_t some = (size_t)cairn_min_u64(SKIP_BYTES, at - inflater->at);
         code = inflate_read(inflater->inflate, unpacked->skipped, some, err);
@@ -612,10 +597,8 @@ static enum cairn_code read_one(struct cairn_unpacked *unpacked, size_t number, 
                                            : cairn_zip_data_at(unpacked->file, entry, &offset, err);
     if (code == CAIRN_OK && !entry->deflated)
         code = cairn_input_read(unpacked->file, offset + at, into, size, err);
-    return code ? cairn_within(err, code, "zip entry %.*s",
-                               (int)cairn_min_u64(entry->name.size, 200),
-                               (const char *)entry->name.data)
-                : CAIRN_OK;
+    return cairn_within(err, code, "zip entry %.*s", (int)cairn_min_u64(entry->name.size, 200),
+                        (const char *)entry->name.data);
 }
 
 static size_t entry_at(const struct cairn_unpacked *unpacked, uint64_t offset) {

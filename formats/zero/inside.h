@@ -5,7 +5,9 @@
  * Why:     all stages share the finding of files and the reading of their pickles; only the way
  *          from partitions to parameters differs. Each rank trains some experts of its own and
  *          numbers them 0, 1, ...; their groups are cut over ranks with the same experts, not named
- *          in files.
+ *          in files. Each rank of tensor parallelism writes a checkpoint of its own slices, under
+ *          the same names; only the accompanying lists of patterns (universal_checkpoint_info)
+ *          distinguish rows, columns and copies; a wrong guess is a wrong model without an error.
  * Promise: 1   ranks are complete and without gaps, or the missing file is named.
  *          2   a flat partition is one contiguous range of its file.
  *          3   an expert is named by its number among those of all ranks, as in its own file.
@@ -14,10 +16,30 @@
  *              experts' files. If neither fits it is CAIRN_INVALID. If both fit and differ, the
  *              configuration in the files decides, or without one it is CAIRN_INVALID.
  *          5   a master without its expert's file, and the reverse, are CAIRN_INVALID, by name.
- * Limits:  as formats/zero/zero.h. Of experts the first 256 elements of each piece of 4,096 tensors
- *          are compared; all elements only if those fit both orders.
+ *          6   each tensor of rank 0 is joined from the slices of all ranks by its rule; one that a
+ *              rank lacks, or has in another form, is CAIRN_INVALID, by name.
+ *          7   tensors that all ranks hold whole are compared byte by byte; a difference is
+ *              refused, since an average would equal none of them.
+ *          8   without patterns, and where the user gives a rule, the user's rule or that of
+ *              Megatron's names applies. A tensor with neither is taken only if all ranks have the
+ *              same bytes and not one single value, which a cut bias of zeros has too. All else is
+ *              CAIRN_UNSUPPORTED, with its name and the flag for a rule.
+ *          9   rows beyond the vocabulary are padding and not in the assembly.
+ *          10  a name gets the rule that DeepSpeed's converter to universal checkpoints follows; a
+ *              rule unknown here is CAIRN_UNSUPPORTED, with its name.
+ *          11  a pattern is matched from the first byte of the name on, as Python's re.match does.
+ *              What POSIX expressions lack (groups with `?`, lazy repeats) is CAIRN_UNSUPPORTED.
+ *          12  a user's rules are GLOB=RULE, separated by commas; RULE is a dimension, 0:ROWS (the
+ *              tensor has the first ROWS rows, the rest is padding), halves or replicated. The
+ *              first rule that matches a name applies. Another RULE, and a rule that matches no
+ *              name, are CAIRN_INVALID, quoted.
+ *          13  of Megatron's names only those cut in one way by all releases have a rule; a
+ *              condition on model or version is in `need`.
+ * Limits:  as formats/zero/zero.h; 4,096 patterns and 256 rules, of 1,024 bytes each. Of experts
+ *          the first 256 elements of each piece of 4,096 tensors are compared; all elements only if
+ *          those fit both orders.
  * Threads: one owner.
- * Next:    formats/zero/zero.c, formats/zero/zero_open.c.
+ * Next:    formats/zero/zero.c, formats/zero/zero_open.c, formats/zero/zero_parallel.c.
  */
 #pragma once
 
@@ -102,3 +124,35 @@ static inline const struct cairn_pickle_value *cairn_zero_value(const struct cai
                                                                 cairn_pickle_ref ref) {
     return cairn_pickle_at(&file->torch.values, ref);
 }
+
+/* ---- slices of tensor parallel ranks ---- */
+
+/* A user's rules: how ranks cut parameters where the checkpoint does not say. */
+struct cairn_zero_told_rule;
+struct cairn_zero_told {
+    struct cairn_zero_told_rule *rules;
+    size_t count, capacity;
+};
+/* text: NULL means no rules. */
+enum cairn_code cairn_zero_told_parse(const char *text, struct cairn_zero_told *ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_zero_told_release(struct cairn_zero_told *told);
+/* Call after the last name: CAIRN_INVALID if a rule matched none. */
+enum cairn_code cairn_zero_told_check(const struct cairn_zero_told *told,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+
+/* The checkpoint of one rank; its assembly's tensors have no boxes. */
+struct cairn_zero_part {
+    struct cairn_zero *zero;
+    struct cairn_assembly assembly;
+};
+enum cairn_code cairn_zero_parallel_join(const struct cairn_zero_part *parts, size_t count,
+                                         struct cairn_zero_told *told,
+                                         struct cairn_assembly *assembly,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* True if the tensors of two assemblies hold the same bytes. */
+enum cairn_code cairn_zero_same(const struct cairn_assembly *a,
+                                const struct cairn_assembly_tensor *of_a,
+                                const struct cairn_assembly *b,
+                                const struct cairn_assembly_tensor *of_b, bool *ret,
+                                struct cairn_error *err) CAIRN_MUST_USE;

@@ -17,11 +17,6 @@
 #define RANKS_MAX 65536
 #define GROUPS_MAX 1048576
 
-static bool ends_with(const char *name, const char *end) {
-    size_t size = strlen(name), tail = strlen(end);
-    return size > tail && strcmp(name + size - tail, end) == 0;
-}
-
 /* The number after `word` in a name; false: no such word. */
 static bool number_behind(const char *name, const char *word, unsigned *ret) {
     const char *at = strstr(name, word);
@@ -36,8 +31,8 @@ static bool number_behind(const char *name, const char *word, unsigned *ret) {
 
 bool cairn_zero_is(const struct cairn_zero_folder *folder) {
     for (size_t i = 0; i < folder->count; i++)
-        if (ends_with(folder->names[i], MODEL_STATES) ||
-            ends_with(folder->names[i], OPTIMIZER_STATES))
+        if (cairn_text_ends(folder->names[i], MODEL_STATES) ||
+            cairn_text_ends(folder->names[i], OPTIMIZER_STATES))
             return true; /* incomplete without the other kind */
     return false;
 }
@@ -46,7 +41,7 @@ bool cairn_zero_model_rank(const char *name, unsigned *ret) {
     *ret = 0;
     if (strncmp(name, "layer_", 6) == 0 || strncmp(name, "expert_", 7) == 0 ||
         strncmp(name, "expp_rank_", 10) == 0 ||
-        !(ends_with(name, MODEL_STATES) || ends_with(name, OPTIMIZER_STATES)))
+        !(cairn_text_ends(name, MODEL_STATES) || cairn_text_ends(name, OPTIMIZER_STATES)))
         return false;
     number_behind(name, "mp_rank_", ret);
     return true;
@@ -63,7 +58,7 @@ static enum cairn_code list_files(const struct cairn_zero_folder *folder, const 
     size_t capacity = 0;
     for (size_t i = 0; i < folder->count; i++) {
         struct cairn_zero_file file = {.name = folder->names[i]};
-        if (!ends_with(file.name, end)) continue;
+        if (!cairn_text_ends(file.name, end)) continue;
         number_behind(file.name, "zero_pp_rank_", &file.rank);
         CAIRN_TRY(CAIRN_ARRAY_ROOM(*ret, *ret_count, capacity, RANKS_MAX, "ranks", err));
         (*ret)[(*ret_count)++] = file;
@@ -176,28 +171,6 @@ static enum cairn_code read_flat(struct cairn_zero_channel *channel,
                       cairn_dtype_text(channel->dtype), cairn_dtype_text(tensor.dtype));
 }
 
-static enum cairn_code read_partition(struct cairn_zero *zero, struct cairn_zero_file *file,
-                                      cairn_pickle_ref optimizer, struct cairn_assembly *assembly,
-                                      struct cairn_error *err) {
-    struct cairn_zero_channel *values = &zero->channels[0];
-    struct cairn_zero_partition *partition = &values->partitions[file->rank];
-    const char *key = zero->stage == 3 ? "fp32_flat_groups" : FLAT_GROUPS;
-    cairn_pickle_ref groups;
-    CAIRN_TRY(cairn_zero_field(file, optimizer, key, &groups, err));
-    const struct cairn_pickle_value *list_of = cairn_zero_value(file, groups);
-    if (list_of->kind != CAIRN_PICKLE_LIST || list_of->count > GROUPS_MAX)
-        return cairn_fail(err, CAIRN_INVALID, "%s: %s is no list", file->name, key);
-    partition->flats = calloc(list_of->count + 1, sizeof *partition->flats);
-    if (!partition->flats) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for partitions");
-    partition->count = list_of->count;
-    for (uint32_t i = 0; i < list_of->count; i++) {
-        enum cairn_code code = read_flat(values, file, cairn_zero_value(file, groups)->items[i],
-                                         assembly, &partition->flats[i], err);
-        if (code != CAIRN_OK) return cairn_within(err, code, "%s: %s.%u", file->name, key, i);
-    }
-    return CAIRN_OK;
-}
-
 /* The number of ranks in the optimizer's state: a number, or the largest of a list. */
 static enum cairn_code check_rank_count(const struct cairn_zero *zero,
                                         const struct cairn_zero_file *file,
@@ -287,7 +260,23 @@ static enum cairn_code read_optimizer(struct cairn_zero *zero, struct cairn_zero
                           file->name, number, zero->stage);
     zero->stage = (unsigned)number;
     CAIRN_TRY(check_rank_count(zero, file, optimizer, err));
-    return read_partition(zero, file, optimizer, assembly, err);
+    struct cairn_zero_channel *values = &zero->channels[0];
+    struct cairn_zero_partition *partition = &values->partitions[file->rank];
+    const char *key = zero->stage == 3 ? "fp32_flat_groups" : FLAT_GROUPS;
+    cairn_pickle_ref groups;
+    CAIRN_TRY(cairn_zero_field(file, optimizer, key, &groups, err));
+    const struct cairn_pickle_value *list_of = cairn_zero_value(file, groups);
+    if (list_of->kind != CAIRN_PICKLE_LIST || list_of->count > GROUPS_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "%s: %s is no list", file->name, key);
+    partition->flats = calloc(list_of->count + 1, sizeof *partition->flats);
+    if (!partition->flats) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for partitions");
+    partition->count = list_of->count;
+    for (uint32_t i = 0; i < list_of->count; i++) {
+        enum cairn_code code = read_flat(values, file, cairn_zero_value(file, groups)->items[i],
+                                         assembly, &partition->flats[i], err);
+        if (code != CAIRN_OK) return cairn_within(err, code, "%s: %s.%u", file->name, key, i);
+    }
+    return CAIRN_OK;
 }
 
 /* Without partitions the model's own file must have the weights. */
@@ -606,15 +595,6 @@ static enum cairn_code take_whole(void *context, const char *name, cairn_pickle_
     return flow_take(&merge->flows[0], padding, true, 0, merge->assembly, err);
 }
 
-/* The rest after a group's last parameter is padding to a multiple of 2 a rank. */
-static enum cairn_code check_padding(const struct merge *merge, uint64_t total, uint64_t left,
-                                     struct cairn_error *err) {
-    uint64_t unit = 2 * merge->owners.count;
-    if (cairn_round_up(total - left, unit) == cairn_round_up(total, unit)) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_INVALID,
-                      "the partitions have %" PRIu64 " elements that no parameter uses", left);
-}
-
 static enum cairn_code merge_group(struct merge *merge, uint32_t group, cairn_pickle_ref shapes,
                                    struct cairn_error *err) {
     struct cairn_zero *zero = merge->zero;
@@ -635,7 +615,12 @@ static enum cairn_code merge_group(struct merge *merge, uint32_t group, cairn_pi
     merge->group = group;
     merge->parameter = 0;
     CAIRN_TRY(for_each(&zero->models[0], shapes, take_whole, merge, err));
-    return check_padding(merge, total, flow_left(&flow), err);
+    /* The rest after a group's last parameter is padding to a multiple of 2 a rank. */
+    uint64_t left = flow_left(&flow);
+    uint64_t unit = 2 * merge->owners.count;
+    if (cairn_round_up(total - left, unit) == cairn_round_up(total, unit)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID,
+                      "the partitions have %" PRIu64 " elements that no parameter uses", left);
 }
 
 enum cairn_code cairn_zero_merge_owned(struct cairn_zero *zero, size_t channel, uint32_t group,
@@ -677,25 +662,6 @@ static enum cairn_code take_slices(void *context, const char *name, cairn_pickle
     return CAIRN_OK;
 }
 
-static enum cairn_code merge_slices(struct merge *merge, const struct cairn_pickle_value *groups,
-                                    struct cairn_error *err) {
-    struct cairn_zero *zero = merge->zero;
-    CAIRN_AUTO_HEAP struct flow *flows = calloc(zero->rank_count, sizeof *flows);
-    if (!flows) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for partitions");
-    for (size_t r = 0; r < zero->rank_count; r++)
-        flows[r] = (struct flow){.flats = partitions_of(merge)[r].flats,
-                                 .count = partitions_of(merge)[r].count};
-    merge->flows = flows;
-    for (uint32_t g = 0; g < groups->count; g++)
-        CAIRN_TRY(for_each(&zero->models[0], groups->items[g], take_slices, merge, err));
-    for (size_t r = 0; r < zero->rank_count; r++)
-        if (flow_left(&flows[r]))
-            return cairn_fail(err, CAIRN_INVALID,
-                              "%s has %" PRIu64 " elements that no parameter uses",
-                              zero->optimizers[r].name, flow_left(&flows[r]));
-    return CAIRN_OK;
-}
-
 bool cairn_zero_holds_experts(const struct cairn_zero_file *model, cairn_pickle_ref shapes) {
     static const char word[] = ".deepspeed_moe.experts.";
     const struct cairn_pickle_value *entries = cairn_zero_value(model, shapes);
@@ -716,7 +682,23 @@ static enum cairn_code merge_parameters(struct merge *merge, struct cairn_error 
     const struct cairn_pickle_value *groups = cairn_zero_value(model, shapes);
     if (groups->kind != CAIRN_PICKLE_LIST)
         return cairn_fail(err, CAIRN_INVALID, "%s: param_shapes is no list", model->name);
-    if (merge->zero->stage == 3) return merge_slices(merge, groups, err);
+    if (merge->zero->stage == 3) {
+        struct cairn_zero *zero = merge->zero;
+        CAIRN_AUTO_HEAP struct flow *flows = calloc(zero->rank_count, sizeof *flows);
+        if (!flows) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for partitions");
+        for (size_t r = 0; r < zero->rank_count; r++)
+            flows[r] = (struct flow){.flats = partitions_of(merge)[r].flats,
+                                     .count = partitions_of(merge)[r].count};
+        merge->flows = flows;
+        for (uint32_t g = 0; g < groups->count; g++)
+            CAIRN_TRY(for_each(&zero->models[0], groups->items[g], take_slices, merge, err));
+        for (size_t r = 0; r < zero->rank_count; r++)
+            if (flow_left(&flows[r]))
+                return cairn_fail(err, CAIRN_INVALID,
+                                  "%s has %" PRIu64 " elements that no parameter uses",
+                                  zero->optimizers[r].name, flow_left(&flows[r]));
+        return CAIRN_OK;
+    }
     for (uint32_t g = 0; g < groups->count; g++) {
         if (merge->zero->experts && cairn_zero_holds_experts(model, groups->items[g]))
             continue; /* formats/zero/inside.h */

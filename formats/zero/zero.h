@@ -8,7 +8,7 @@
  *              and sub-groups, frozen parameters, buffers and shared parameters; every partition is
  *              used to its last element except padding (also between parameters, by
  *              parameter_alignment), and any misfit is CAIRN_INVALID with the names.
- *          2   of a tensor parallel model whole tensors (formats/zero/zero_parallel.h), of a
+ *          2   of a tensor parallel model whole tensors (formats/zero/zero_parallel.c), of a
  *              pipeline all stages, also with tensor parallel ranks, of experts each file; a
  *              missing one is CAIRN_INVALID, by name. Experts split over tensor parallel ranks, of
  *              AutoEP, of stage 3 or of a cut pipeline, and cuts without a rule, are
@@ -56,7 +56,7 @@ bool cairn_zero_is(const struct cairn_zero_folder *folder);
 
 struct cairn_zero_options {
     bool optimizer; /* include its state */
-    /* zero_parallel.h#7; NULL: none. CAIRN_INVALID: the checkpoint is not cut that way. */
+    /* inside.h#12; NULL: none. CAIRN_INVALID: the checkpoint is not cut that way. */
     const char *tp_rules;
 };
 /* Fills the assembly with the folder's inputs. */

@@ -8,8 +8,7 @@
 #include "api/table/dtype.h"
 #include "common/text.h"
 #include "formats/convert.h"
-#include "formats/torch/torch_assembly.h"
-#include "formats/zero/zero_parallel.h"
+#include "formats/zero/inside.h"
 
 #define WORD ".deepspeed_moe.experts.deepspeed_experts."
 #define FIRST_ELEMENTS 256 /* of each piece, in a first comparison */
@@ -48,21 +47,6 @@ static bool parse_expert_name(const char *name, struct expert_name *ret) {
     ret->tail = at + digits;
     return cairn_parse_u64((struct cairn_view){at, digits}, &ret->number, NULL) == CAIRN_OK &&
            ret->number <= UINT32_MAX;
-}
-
-/* Counts the experts of each layer by their files. */
-static enum cairn_code count_experts(struct experts *experts, struct cairn_error *err) {
-    const struct cairn_assembly *files = experts->files;
-    struct expert_name name;
-    uint32_t layer;
-    experts->totals = calloc(files->tensor_count + 1, sizeof *experts->totals);
-    if (!experts->totals) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for experts");
-    for (size_t i = 0; i < files->tensor_count; i++) {
-        if (!parse_expert_name(files->tensors[i].name, &name)) continue;
-        CAIRN_TRY(cairn_names_add(&experts->layers, name.layer, &layer, err));
-        if (name.number >= experts->totals[layer]) experts->totals[layer] = name.number + 1;
-    }
-    return CAIRN_OK;
 }
 
 struct naming {
@@ -191,24 +175,6 @@ static enum cairn_code compare_tensor(const struct experts *experts,
     return CAIRN_OK;
 }
 
-/* Finds the tensor in the expert's own file. */
-static enum cairn_code find_own(const struct experts *experts,
-                                const struct cairn_assembly_tensor *masters,
-                                const struct cairn_assembly_tensor **ret, struct cairn_error *err) {
-    size_t at;
-    if (!cairn_assembly_find(experts->files, masters->name, &at))
-        return cairn_fail(err, CAIRN_INVALID, "no file of an expert has %s",
-                          cairn_short(masters->name).text);
-    *ret = &experts->files->tensors[at];
-    if ((*ret)->dimension_count != masters->dimension_count ||
-        memcmp((*ret)->shape, masters->shape, sizeof masters->shape) != 0 ||
-        !cairn_convertible(masters->dtype, CAIRN_DTYPE_F32) ||
-        !cairn_convertible((*ret)->dtype, CAIRN_DTYPE_F32))
-        return cairn_fail(err, CAIRN_INVALID, "%s has another form in its expert's file",
-                          cairn_short(masters->name).text);
-    return CAIRN_OK;
-}
-
 static enum cairn_code compare_trial(const struct experts *experts, struct trial *trial, bool all,
                                      struct cairn_error *err) {
     const struct cairn_assembly *assembly = &trial->assembly;
@@ -216,9 +182,19 @@ static enum cairn_code compare_trial(const struct experts *experts, struct trial
     size_t step = all ? 1 : assembly->tensor_count / FIRST_TENSORS + 1;
     if (!bytes) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to compare tensors");
     for (size_t i = 0; trial->fits && i < assembly->tensor_count; i++) {
-        const struct cairn_assembly_tensor *masters = &assembly->tensors[i], *own = NULL;
+        const struct cairn_assembly_tensor *masters = &assembly->tensors[i];
         if (is_state(masters->name)) continue;
-        CAIRN_TRY(find_own(experts, masters, &own, err));
+        size_t at;
+        if (!cairn_assembly_find(experts->files, masters->name, &at))
+            return cairn_fail(err, CAIRN_INVALID, "no file of an expert has %s",
+                              cairn_short(masters->name).text);
+        const struct cairn_assembly_tensor *own = &experts->files->tensors[at];
+        if (own->dimension_count != masters->dimension_count ||
+            memcmp(own->shape, masters->shape, sizeof masters->shape) != 0 ||
+            !cairn_convertible(masters->dtype, CAIRN_DTYPE_F32) ||
+            !cairn_convertible(own->dtype, CAIRN_DTYPE_F32))
+            return cairn_fail(err, CAIRN_INVALID, "%s has another form in its expert's file",
+                              cairn_short(masters->name).text);
         if (i % step) continue;
         enum cairn_code code =
             compare_tensor(experts, assembly, masters, own, all ? UINT64_MAX : FIRST_ELEMENTS,
@@ -298,20 +274,6 @@ static enum cairn_code add_tensor(struct experts *experts, const struct cairn_as
     return cairn_assembly_copy_pieces(from, tensor, experts->assembly, err);
 }
 
-static enum cairn_code add_masters(struct experts *experts, const struct cairn_assembly *from,
-                                   struct cairn_names *trained, struct cairn_error *err) {
-    CAIRN_AUTO(buf) masked = {0};
-    uint32_t number;
-    CAIRN_TRY(cairn_assembly_copy_seals(experts->assembly, from, err));
-    for (size_t i = 0; i < from->tensor_count; i++) {
-        CAIRN_TRY(add_tensor(experts, from, &from->tensors[i], err));
-        if (is_state(from->tensors[i].name)) continue;
-        CAIRN_TRY(mask_expert_number(from->tensors[i].name, &masked, err));
-        CAIRN_TRY(cairn_names_add(trained, cairn_buf_view(&masked), &number, err));
-    }
-    return CAIRN_OK;
-}
-
 static enum cairn_code mask_buffers(const struct experts *experts, struct cairn_names *ret,
                                     struct cairn_error *err) {
     const struct cairn_names *buffers = &experts->zero->models[0].buffers;
@@ -328,9 +290,36 @@ static enum cairn_code mask_buffers(const struct experts *experts, struct cairn_
     return CAIRN_OK;
 }
 
-/* Adds tensors that only the experts' files have: frozen ones and buffers; all, without ZeRO. */
-static enum cairn_code add_rest(struct experts *experts, const struct cairn_names *trained,
-                                const struct cairn_names *buffers, struct cairn_error *err) {
+static enum cairn_code add(struct experts *experts, struct cairn_names *trained,
+                           struct cairn_names *buffers, struct cairn_error *err) {
+    unsigned order = 0;
+    if (experts->zero->rank_count) {
+        /* Counts the experts of each layer by their files. */
+        const struct cairn_assembly *files = experts->files;
+        struct expert_name name;
+        uint32_t layer;
+        experts->totals = calloc(files->tensor_count + 1, sizeof *experts->totals);
+        if (!experts->totals) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for experts");
+        for (size_t i = 0; i < files->tensor_count; i++) {
+            if (!parse_expert_name(files->tensors[i].name, &name)) continue;
+            CAIRN_TRY(cairn_names_add(&experts->layers, name.layer, &layer, err));
+            if (name.number >= experts->totals[layer]) experts->totals[layer] = name.number + 1;
+        }
+        CAIRN_TRY(build_all(experts, err));
+        CAIRN_TRY(choose_order(experts, &order, err));
+        const struct cairn_assembly *from = &experts->trials[order].assembly;
+        CAIRN_AUTO(buf) masked = {0};
+        uint32_t number;
+        CAIRN_TRY(cairn_assembly_copy_seals(experts->assembly, from, err));
+        for (size_t k = 0; k < from->tensor_count; k++) {
+            CAIRN_TRY(add_tensor(experts, from, &from->tensors[k], err));
+            if (is_state(from->tensors[k].name)) continue;
+            CAIRN_TRY(mask_expert_number(from->tensors[k].name, &masked, err));
+            CAIRN_TRY(cairn_names_add(trained, cairn_buf_view(&masked), &number, err));
+        }
+        CAIRN_TRY(mask_buffers(experts, buffers, err));
+    }
+    /* Tensors that only the experts' files have: frozen ones and buffers; all, without ZeRO. */
     const struct cairn_assembly *files = experts->files;
     CAIRN_AUTO(buf) masked = {0};
     size_t at;
@@ -348,19 +337,6 @@ static enum cairn_code add_rest(struct experts *experts, const struct cairn_name
             experts->zero->rank_count && !cairn_names_has(buffers, cairn_buf_view(&masked));
     }
     return CAIRN_OK;
-}
-
-static enum cairn_code add(struct experts *experts, struct cairn_names *trained,
-                           struct cairn_names *buffers, struct cairn_error *err) {
-    unsigned order = 0;
-    if (experts->zero->rank_count) {
-        CAIRN_TRY(count_experts(experts, err));
-        CAIRN_TRY(build_all(experts, err));
-        CAIRN_TRY(choose_order(experts, &order, err));
-        CAIRN_TRY(add_masters(experts, &experts->trials[order].assembly, trained, err));
-        CAIRN_TRY(mask_buffers(experts, buffers, err));
-    }
-    return add_rest(experts, trained, buffers, err);
 }
 
 /* Adds the experts' groups to the assembly, whose inputs are zero's. `files` has the tensors of all
@@ -513,7 +489,7 @@ static enum cairn_code add_file(const struct open_work *work, const char *name, 
     if (code == CAIRN_OK) code = add_tensors(work, &file, prefix, &own, into, err);
     cairn_assembly_release(&own);
     cairn_torch_release(&file);
-    return code ? cairn_within(err, code, "%s", name) : CAIRN_OK;
+    return cairn_within(err, code, "%s", name);
 }
 
 /* ---- pipelines: each rank has its own layers, and tied ones shared with others ---- */

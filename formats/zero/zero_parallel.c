@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rules of the user, of Megatron's names and of the checkpoint, and the join by rule. */
-#include "formats/zero/zero_parallel.h"
+#include "formats/zero/inside.h"
 
 #include <fnmatch.h>
 #include <regex.h>
@@ -59,30 +59,25 @@ static bool read_cut(const char *text, struct cairn_zero_cut *ret) {
            cairn_parse_u64(cairn_view_of(text + 2), &ret->rows, NULL) == CAIRN_OK && ret->rows;
 }
 
-static enum cairn_code add_rule(struct cairn_zero_told *told, const char *text, size_t size,
-                                struct cairn_error *err) {
-    char own[RULE_BYTES_MAX + 1];
-    if (size > RULE_BYTES_MAX)
-        return cairn_fail(err, CAIRN_INVALID, "--tp-rule: a rule of more than %d bytes",
-                          RULE_BYTES_MAX);
-    memcpy(own, text, size);
-    own[size] = '\0';
-    CAIRN_TRY(CAIRN_ARRAY_ROOM(told->rules, told->count, told->capacity, RULES_MAX, "rules", err));
-    struct cairn_zero_told_rule *rule = &told->rules[told->count];
-    *rule = (struct cairn_zero_told_rule){0};
-    char *equal = strrchr(own, '=');
-    if (!equal || equal == own || !read_cut(equal + 1, &rule->cut))
-        return cairn_fail(err, CAIRN_INVALID, SAYS, cairn_short(own).text);
-    memcpy(rule->glob, own, (size_t)(equal - own));
-    told->count++;
-    return CAIRN_OK;
-}
-
 enum cairn_code cairn_zero_told_parse(const char *text, struct cairn_zero_told *ret,
                                       struct cairn_error *err) {
     while (text) {
         const char *end = strchr(text, ',');
-        CAIRN_TRY(add_rule(ret, text, end ? (size_t)(end - text) : strlen(text), err));
+        size_t size = end ? (size_t)(end - text) : strlen(text);
+        char own[RULE_BYTES_MAX + 1];
+        if (size > RULE_BYTES_MAX)
+            return cairn_fail(err, CAIRN_INVALID, "--tp-rule: a rule of more than %d bytes",
+                              RULE_BYTES_MAX);
+        memcpy(own, text, size);
+        own[size] = '\0';
+        CAIRN_TRY(CAIRN_ARRAY_ROOM(ret->rules, ret->count, ret->capacity, RULES_MAX, "rules", err));
+        struct cairn_zero_told_rule *rule = &ret->rules[ret->count];
+        *rule = (struct cairn_zero_told_rule){0};
+        char *equal = strrchr(own, '=');
+        if (!equal || equal == own || !read_cut(equal + 1, &rule->cut))
+            return cairn_fail(err, CAIRN_INVALID, SAYS, cairn_short(own).text);
+        memcpy(rule->glob, own, (size_t)(equal - own));
+        ret->count++;
         text = end ? end + 1 : NULL;
     }
     return CAIRN_OK;
@@ -234,7 +229,8 @@ static enum cairn_code add_pattern(struct cairn_zero_rules *rules, size_t list,
                                    struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {0};
     if (value->kind != CAIRN_PICKLE_TEXT)
-        return cairn_fail(err, CAIRN_INVALID, INFO ": %s has what is no text", lists[list].key);
+        return cairn_fail(err, CAIRN_INVALID, INFO ": %s has an entry that is no text",
+                          lists[list].key);
     CAIRN_TRY(translate(value->text, &text, err));
     CAIRN_TRY(CAIRN_ARRAY_ROOM(rules->patterns, rules->count, rules->capacity, PATTERNS_MAX,
                                "patterns of parameters", err));
@@ -404,26 +400,6 @@ static enum cairn_code add_box(struct join *join, size_t rank, uint64_t from,
     return CAIRN_OK;
 }
 
-/* Slices concatenated in one dimension, in each of `layers` layers. */
-static enum cairn_code add_slices(struct join *join, unsigned dimension, unsigned layers,
-                                  const uint64_t *whole, struct cairn_error *err) {
-    uint64_t at = 0;
-    for (unsigned layer = 0; layer < layers; layer++) {
-        for (size_t r = 0; r < join->count && at < whole[dimension]; r++) {
-            const struct cairn_assembly_tensor *slice = join->slices[r];
-            struct cairn_box box = {0};
-            memcpy(box.count, slice->shape, sizeof box.count);
-            box.count[dimension] /= layers;
-            uint64_t from = layer * cairn_box_elements(&box, slice->dimension_count);
-            box.start[dimension] = at;
-            at += box.count[dimension];
-            if (at > whole[dimension]) box.count[dimension] -= at - whole[dimension];
-            if (slice->size_bytes) CAIRN_TRY(add_box(join, r, from, &box, err));
-        }
-    }
-    return CAIRN_OK;
-}
-
 /* Sums the sizes along the cut dimension; all others must agree. */
 static enum cairn_code sum_sizes(const struct join *join, unsigned dimension, unsigned layers,
                                  uint64_t *whole, struct cairn_error *err) {
@@ -565,21 +541,17 @@ static enum cairn_code learn_once(struct join *join, const char *parameter,
     return CAIRN_OK;
 }
 
-/* Optimizer state is cut like its parameter: returns the parameter's name. */
-static void name_of_parameter(const char *name, char ret[CAIRN_TENSOR_NAME_BYTES_MAX + 1]) {
-    size_t size = strlen(CAIRN_ASSEMBLY_OPTIMIZER);
-    bool state = strncmp(name, CAIRN_ASSEMBLY_OPTIMIZER, size) == 0;
-    snprintf(ret, CAIRN_TENSOR_NAME_BYTES_MAX + 1, "%s", state ? name + size : name);
-    char *dot = state ? strrchr(ret, '.') : NULL;
-    if (dot) *dot = '\0';
-}
-
 static enum cairn_code join_slices(struct join *join, struct cairn_error *err) {
     const struct cairn_assembly_tensor *first = join->slices[0];
     char parameter[CAIRN_TENSOR_NAME_BYTES_MAX + 1];
     uint64_t whole[CAIRN_DIMENSIONS_MAX];
     struct cairn_zero_cut cut = {0};
-    name_of_parameter(first->name, parameter);
+    /* Optimizer state is cut like its parameter. */
+    size_t size = strlen(CAIRN_ASSEMBLY_OPTIMIZER);
+    bool state = strncmp(first->name, CAIRN_ASSEMBLY_OPTIMIZER, size) == 0;
+    snprintf(parameter, sizeof parameter, "%s", state ? first->name + size : first->name);
+    char *dot = state ? strrchr(parameter, '.') : NULL;
+    if (dot) *dot = '\0';
     if (first->dimension_count == 0) return take_one(join, "a number that is not cut", err);
     bool told = find_told_rule(join->told, parameter, &cut);
     if (!told && cairn_zero_is_buffer(&join->parts[0].zero->models[0], parameter))
@@ -595,7 +567,22 @@ static enum cairn_code join_slices(struct join *join, struct cairn_error *err) {
     if (cut.rows && cut.rows < whole[0]) whole[0] = cut.rows;
     CAIRN_TRY(cairn_assembly_add_tensor(join->assembly, first->name, first->dtype,
                                         first->dimension_count, whole, err));
-    return add_slices(join, dimension, layers, whole, err);
+    /* Slices are concatenated in one dimension, in each of `layers` layers. */
+    uint64_t at = 0;
+    for (unsigned layer = 0; layer < layers; layer++) {
+        for (size_t r = 0; r < join->count && at < whole[dimension]; r++) {
+            const struct cairn_assembly_tensor *slice = join->slices[r];
+            struct cairn_box box = {0};
+            memcpy(box.count, slice->shape, sizeof box.count);
+            box.count[dimension] /= layers;
+            uint64_t from = layer * cairn_box_elements(&box, slice->dimension_count);
+            box.start[dimension] = at;
+            at += box.count[dimension];
+            if (at > whole[dimension]) box.count[dimension] -= at - whole[dimension];
+            if (slice->size_bytes) CAIRN_TRY(add_box(join, r, from, &box, err));
+        }
+    }
+    return CAIRN_OK;
 }
 
 /* Finds the name in every rank's assembly, mostly at the same index. */

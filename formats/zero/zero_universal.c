@@ -7,8 +7,7 @@
 #include <stdlib.h>
 
 #include "common/text.h"
-#include "formats/torch/torch_assembly.h"
-#include "formats/zero/zero_parallel.h"
+#include "formats/zero/inside.h"
 
 #define VALUES "fp32"
 
@@ -31,8 +30,8 @@ struct parsed {
 static bool parse(const char *name, struct parsed *ret) {
     size_t head = strlen(CAIRN_ZERO_UNIVERSAL), size = strlen(name);
     const char *slash = strrchr(name, '/');
-    if (strncmp(name, CAIRN_ZERO_UNIVERSAL, head) != 0 || slash <= name + head || size < 4 ||
-        strcmp(name + size - 3, ".pt") != 0)
+    if (!cairn_text_starts(name, CAIRN_ZERO_UNIVERSAL) || slash <= name + head ||
+        !cairn_text_ends(name, ".pt"))
         return false;
     size_t parameter = (size_t)(slash - name) - head, what = size - 3 - (size_t)(slash + 1 - name);
     if (parameter >= sizeof ret->parameter || what >= sizeof ret->what) return false;
@@ -40,12 +39,6 @@ static bool parse(const char *name, struct parsed *ret) {
     memcpy(ret->what, slash + 1, what);
     ret->parameter[parameter] = ret->what[what] = '\0';
     return true;
-}
-
-/* zero/<parameter>, if the listing includes folders. */
-static bool is_folder_of_one(const char *name) {
-    size_t size = strlen(name);
-    return !strchr(name + strlen(CAIRN_ZERO_UNIVERSAL), '/') && strcmp(name + size - 3, ".pt") != 0;
 }
 
 bool cairn_zero_universal_is(const struct cairn_zero_folder *folder) {
@@ -141,8 +134,9 @@ static enum cairn_code add_all(const struct universal *universal, struct cairn_e
     bool has_values = false;
     for (size_t i = 0; i < folder->count; i++) {
         const char *path = folder->names[i];
-        if (strncmp(path, CAIRN_ZERO_UNIVERSAL, strlen(CAIRN_ZERO_UNIVERSAL)) != 0) continue;
-        if (is_folder_of_one(path)) continue;
+        if (!cairn_text_starts(path, CAIRN_ZERO_UNIVERSAL)) continue;
+        bool below = strchr(path + strlen(CAIRN_ZERO_UNIVERSAL), '/') != NULL;
+        if (!below && !cairn_text_ends(path, ".pt")) continue; /* a parameter's folder, listed */
         if (!parse(path, &parsed)) {
             CAIRN_TRY(cairn_assembly_leave_out(universal->assembly, path,
                                                "a file that belongs to no parameter", err));
@@ -161,14 +155,6 @@ static enum cairn_code add_all(const struct universal *universal, struct cairn_e
     if (universal->optimizer) return CAIRN_OK;
     return cairn_assembly_leave_out(universal->assembly, CAIRN_ASSEMBLY_OPTIMIZER,
                                     CAIRN_ASSEMBLY_WITHOUT_OPTIMIZER, err);
-}
-
-static void release_parts(struct universal *universal) {
-    for (size_t i = 0; i < universal->part_count; i++) {
-        if (universal->parts[i].zero) cairn_zero_free(universal->parts[i].zero);
-        cairn_assembly_release(&universal->parts[i].assembly);
-    }
-    free(universal->parts);
 }
 
 /* Opens the files of one model parallel rank; the converter copies none of layers and experts. */
@@ -286,6 +272,10 @@ enum cairn_code cairn_zero_universal_open(const struct cairn_zero_folder *folder
     enum cairn_code code = open_parts(&universal, err);
     if (code == CAIRN_OK) code = add_all(&universal, err);
     if (code == CAIRN_OK) code = add_rest(&universal, err);
-    release_parts(&universal);
+    for (size_t i = 0; i < universal.part_count; i++) {
+        if (universal.parts[i].zero) cairn_zero_free(universal.parts[i].zero);
+        cairn_assembly_release(&universal.parts[i].assembly);
+    }
+    free(universal.parts);
     return code ? code : cairn_assembly_check(assembly, err);
 }

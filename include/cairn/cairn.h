@@ -24,7 +24,8 @@
  *          CAIRN_INVALID; a save freed while another thread is in a call on it is released when
  *          that call ends. The library runs one thread per session, from cairn_open to cairn_close,
  *          a second one from the session's first cairn_read_begin on, and more while
- *          cairn_save_stage_begin or a large stage copies. These threads block all signals.
+ *          cairn_save_stage_begin or a large stage copies, or cairn_session_reserve_begin reserves.
+ *          These threads block all signals.
  *          cairn_close may be called while other threads wait in the session: it ends their calls
  *          and waits for them to return.
  * Next:    cairn/stage.h (copy while training goes on), cairn/pieces.h (describe many pieces at
@@ -78,7 +79,8 @@ enum cairn_on_disconnect {
 };
 struct cairn_open_options {
     size_t size;
-    const char *run; /* "project/run"; required */
+    const char *run; /* "project/run"; NULL, with read_only: calls that need a run name it in their
+                        options (restores, cairn_find) or return CAIRN_INVALID */
     const char *job; /* NULL: CAIRN_JOB, else torchelastic's run id and restart count, else
                         Slurm's job id and restart count; with world_size 1 a random one */
     uint32_t rank, world_size;             /* world_size 0 = 1 */
@@ -98,7 +100,8 @@ struct cairn_open_options {
     uint32_t timeout_ms;     /* default deadline of every call; 0 = 60,000 */
     uint32_t wait_staged_ms; /* how long cairn_open waits until an older attempt's saves release
                                 their memory; 0 = 30,000 */
-    int read_only;           /* 1: opens no attempt; only restore and list work */
+    int read_only;           /* 1: opens no attempt and takes no memory for saves; only restores,
+                                lists and cairn/find.h work */
     uint32_t
         copy_threads;  /* threads of cairn_save_stage, at most 64; 0: CAIRN_COPY_THREADS, else as
                           many as speed up the copy: measured in this process's saves, at most the
@@ -463,7 +466,34 @@ enum cairn_code cairn_save_wait(struct cairn_save *save, enum cairn_milestone mi
  *                                    ALREADY_COMMITTED      over, as committed
  *                                    UPLOADER_GONE    over here; other ranks learn of it later
  *     cairn_session_problem          UNAVAILABLE      goes on, delayed
- *                                    any other error  the save that the message names is over */
+ *                                    any other error  the save that the message names is over
+ *
+ * Calls that are about no save under way. "Again": nothing happened, and the call may be repeated;
+ * so it may after every code that cairn_code_info calls retryable.
+ *
+ *     call                           code             what is done
+ *     cairn_open                     any error        nothing: no session
+ *     cairn_session_renew            INVALID          nothing
+ *                                    any other error  the old attempt ended; renew again, or close
+ *     cairn_session_reserve          TIMEOUT, BUSY,   nothing: the session keeps its memory
+ *                                    UNSUPPORTED
+ *                                    any other error  the session has no memory: again, maybe less
+ *     cairn_close                    any error        closed: the error is a save's
+ *     cairn_warmup, cairn_list,      any error        nothing
+ *       cairn_find, cairn_runs
+ *     cairn_annotate, cairn_alias_set, TIMEOUT,       unknown; again does no harm
+ *       cairn_remove                 UPLOADER_GONE
+ *                                    any other error  nothing
+ *     cairn_restore_open             any error        nothing: no restore
+ *     cairn_restore_read, _items,    any error        destinations are undefined; the restore
+ *       cairn_restore_pieces                          stays, and the call may be repeated after
+ *                                                     TIMEOUT, INTERRUPTED, UPLOADER_GONE
+ *     cairn_read_wait                TIMEOUT,         the read goes on while cairn_read_poll
+ *                                    INTERRUPTED      returns 0
+ *                                    any other error  done: destinations are undefined
+ *     cairn_save_fence_stream        any error        the stream may not wait; call
+ *                                                     cairn_save_fence
+ *     cairn_stream_write, _close     any error        as before the call */
 int cairn_save_over(const struct cairn_save *save, enum cairn_code *ret);
 /* Fails the save for all ranks. reason is sent to the server; may be NULL. CAIRN_OK also if the
  * save had failed before. CAIRN_ALREADY_COMMITTED: the commit came first. CAIRN_UPLOADER_GONE: the
@@ -489,7 +519,9 @@ struct cairn_save_status {
     uint64_t staged_bytes;  /* copied into the slab; files count once all is staged */
     uint64_t sent_bytes;    /* the store has acknowledged their part */
     uint64_t durable_bytes; /* the store has verified the object: 0, then all at once */
-    uint64_t stall_us;      /* time in cairn_save_begin, cairn_save_stage and fences */
+    uint64_t stall_us;      /* time for which the caller was stopped: in begin (or _again), in calls
+                               that describe, in cairn_save_stage, _copy, _seal, _stage_begin and
+                               in fences; not the copy beside the training */
     uint64_t wait_us;       /* ... of which begin waited for memory of earlier saves */
 };
 /* The present state; does not wait; any thread, also during a copy. All zero if save is NULL. */
@@ -529,14 +561,19 @@ struct cairn_rename {
 };
 struct cairn_restore_options {
     size_t size;
-    const char *ref;    /* NULL: the version that cairn_open resumed from, else "latest"; a step, a
-                           version id, "best" or an alias of the run ("prod") */
+    const char *ref;    /* NULL: the version that cairn_open resumed from (of another run: none),
+                           else "latest"; a step, a version id, "best" or an alias ("prod") */
     const char *format; /* required tag; a version with another is CAIRN_UNSUPPORTED */
     uint32_t timeout_ms;
     /* The first rule that matches a stored name gives the tensor's name in every call on this
      * handle; without a match the name stays. CAIRN_INVALID: two tensors with one name. */
     const struct cairn_rename *renames;
     size_t rename_count;
+    const char *run; /* "project/run": restores a version of another run; NULL: the session's */
+    /* 1: only names, types, shapes and sizes (cairn_restore_tensor_at and its kin,
+     * cairn/inspect.h, cairn_restore_match). Takes no lease, so the version may be removed
+     * meanwhile, also by this session; reads return CAIRN_INVALID. */
+    int look;
 };
 struct cairn_restore_info {
     uint64_t step, attempt, total_bytes;
@@ -547,7 +584,8 @@ struct cairn_restore_info {
 /* Opens one committed version; every read on the handle is of this version alone. ret_info may be
  * NULL; the caller frees *ret with cairn_restore_free. If the uploader is away, the call waits for
  * it until the deadline. CAIRN_NOT_FOUND, CAIRN_NOT_COMMITTED: no such version. CAIRN_CORRUPT: its
- * manifest or layout is damaged. */
+ * manifest or layout is damaged. CAIRN_FORBIDDEN: the uploader's token may not read that run.
+ * CAIRN_UNSUPPORTED: another run or a look, and the uploader is of an older release. */
 enum cairn_code cairn_restore_open(struct cairn_session *session,
                                    const struct cairn_restore_options *options,
                                    struct cairn_restore **ret, struct cairn_restore_info *ret_info,
@@ -615,21 +653,26 @@ struct cairn_read {
     uint64_t into_bytes;           /* must equal the bytes of the read */
     enum cairn_memory memory;      /* CAIRN_MEMORY_CUDA: into is CUDA device memory, written */
     void *stream;                  /* after the work queued on this stream of its device */
-    /* For tensors in host memory: */
+    /* For tensors: */
     const char *into_dtype;     /* F64, F32, BF16, F16 convert into each other, rounded to nearest,
-                                   ties to even (F64 by way of F32); NULL: the stored type */
+                                   ties to even (F64 by way of F32; not on a device); NULL: the
+                                   stored type */
     const int64_t *into_stride; /* distance in elements between neighbours of the region, per
                                    dimension, 1 value for FLAT; gaps are not written, and into_bytes
                                    counts elements only. NULL: row-major and contiguous */
     int optional;               /* 1: if the version lacks the tensor, into stays unchanged */
+    /* Number of FLAT ranges or boxes of the tensor in this read; 0 is 1. start and count hold the
+     * regions one after the other, and so does into. Not allowed with into_stride. */
+    uint32_t region_count;
 };
 /* CAIRN_OK: every destination is filled and every block matched its checksum. After any error the
  * destinations are undefined. CAIRN_CORRUPT names the first bad place. CAIRN_NOT_FOUND: no such
  * shard or tensor. CAIRN_RANGE: bytes or elements outside it. CAIRN_UNSUPPORTED: a cut inside a
- * byte of sub-byte elements, types without a conversion, into_dtype or into_stride with device
- * memory, or device memory without its plug-in or runtime. CAIRN_IO: a device failed; the message
- * has CUDA's name for the error. CAIRN_TOO_LARGE: the reads fall into too many pieces for one call.
- * Reads of one session take turns. */
+ * byte of sub-byte elements, types without a conversion, F64 to or from device memory, a conversion
+ * with a libcairn_cuda.so built without nvcc, or device memory without its plug-in or runtime.
+ * CAIRN_NO_MEMORY: the device has not 64 KiB to spare for a conversion. CAIRN_IO: a device failed;
+ * the message has CUDA's name for the error. CAIRN_TOO_LARGE: the reads fall into too many pieces
+ * for one call. Reads of one session take turns. */
 enum cairn_code cairn_restore_read(struct cairn_restore *restore, const struct cairn_read *reads,
                                    size_t count, uint32_t timeout_ms, struct cairn_error *err);
 

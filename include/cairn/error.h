@@ -9,6 +9,7 @@
  *          3   failing allocates nothing.
  *          4   message and request_id are valid UTF-8 without control characters, whatever names
  *              and replies they quote: other bytes appear as \xNN.
+ *          5   run, step and rank of a failure travel in the struct's copies (cairn_error_about).
  * Limits:  messages are one line of at most 319 bytes. A longer message loses its middle ("..."),
  *          long names first; its beginning says where it failed and its end what to do.
  * Threads: a struct belongs to its caller; the functions here only read constant tables.
@@ -16,6 +17,8 @@
  */
 #ifndef CAIRN_ERROR_H
 #define CAIRN_ERROR_H
+
+#include <stdint.h>
 
 #include <cairn/codes.h>
 
@@ -35,6 +38,18 @@ struct cairn_error {
     char request_id[48]; /* the store's request id, for its operator; may be empty */
     char message[320];   /* one line, outermost context first */
 };
+
+/* What the failed call was about, as far as it is known. */
+struct cairn_error_about {
+    char run[258]; /* "project/run"; "": unknown */
+    uint64_t step;
+    uint32_t rank;
+    int has_step, has_rank; /* 0: unknown, and the field above is 0 */
+};
+/* Returns 1, or 0 if nothing is known, as of a message of more than 287 bytes, which needs that
+ * room. *ret is written in both cases. err is a struct that a call of this process filled, or a
+ * copy of it. */
+int cairn_error_about(const struct cairn_error *err, struct cairn_error_about *ret);
 
 /* A code's meaning; static storage, never NULL. */
 struct cairn_code_info {

@@ -64,8 +64,8 @@ enum cairn_code cairn_save_fence(struct cairn_save *save, uint32_t timeout_ms,
 /* Makes a CUDA stream (cudaStream_t) wait, on the device, for the copy of the sources in device
  * memory: work queued on it afterwards, such as the optimizer's step, may change them. The host
  * waits only until the copies are queued. Sources in host memory need cairn_save_fence. CAIRN_OK at
- * once if no source is in device memory, or all are copied. After an error the stream waits for
- * nothing; call cairn_save_fence. CAIRN_INVALID: also with `verify_sources`. */
+ * once if no source is in device memory, or all are copied. After an error the stream may not wait;
+ * call cairn_save_fence. CAIRN_INVALID: also with `verify_sources`. */
 enum cairn_code cairn_save_fence_stream(struct cairn_save *save, void *stream,
                                         struct cairn_error *err);
 

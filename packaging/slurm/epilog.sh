@@ -9,8 +9,8 @@ wait=${CAIRN_EPILOG_WAIT:-300}
 if [ "${CAIRN_EPILOG:-}" = drain ]; then
     # Its own sentence goes to the same log, before this one.
     cairn uploader drain --wait --timeout "${wait}s" --progress none ||
-        echo "cairn: the uploader of this node was not drained (status $?); it is stopped, and sends the rest" \
-            "from its journal when it is started again on this node" >&2
+        echo "cairn: the uploader of this node was not drained (status $?) and is stopped;" \
+            "of what ended trainers had staged only what the store has is kept" >&2
     systemctl stop cairn-uploader || echo "cairn: cairn-uploader was not stopped (status $?)" >&2
     exit 0
 fi

@@ -30,7 +30,7 @@ logging.getLogger("cairn").addHandler(logging.NullHandler())
 open = run
 
 # What needs a framework is imported when it is asked for.
-_LAZY = ("dcp", "deepspeed", "fs", "hf", "jax", "lightning", "testing", "torch", "torch_checkpointing")
+_LAZY = ("accelerate", "dcp", "deepspeed", "fs", "hf", "jax", "lightning", "testing", "torch", "torch_checkpointing")
 
 
 def __getattr__(name: str) -> Any:

@@ -55,8 +55,9 @@ class Box:
 
 @dataclass(slots=True)
 class Source:
-    """Elements in memory. box: of a tensor of which this is a part. group: (name, member, members) where several
-    ranks hold the same part. keep: what holds the memory."""
+    """Elements in memory. box: of a tensor of which this is a part. whole: each rank that has it has all of it. group:
+    (name, member, members) where several ranks hold the same part; held: of what _torch.find_replicas computes the group.
+    identity: of an array without elements, its memory. keep: what holds the memory."""
     dtype: str
     shape: tuple[int, ...]
     stride: tuple[int, ...] | None
@@ -67,6 +68,9 @@ class Source:
     stream: int = 0
     box: Box | None = None
     group: tuple[str, int, int] | None = None
+    whole: bool = False
+    held: Any = None
+    identity: int = 0
     local: bool = False
     writable: bool = True
     rest: tuple[Source, ...] | list[Source] = ()
@@ -205,6 +209,30 @@ def _of_dlpack(value: Any) -> Source:
                   memory=_lib.CUDA if table.device_type in _DL_CUDA else _lib.HOST)
 
 
+# ---- CUDA's array interface ----
+
+_CUDA_TYPES = {"b1": "BOOL", "u1": "U8", "i1": "I8", "u2": "U16", "i2": "I16", "u4": "U32", "i4": "I32", "u8": "U64",
+               "i8": "I64", "f2": "F16", "f4": "F32", "f8": "F64", "c8": "C64", "c16": "C128"}
+_CUDA_LEGACY, _CUDA_PER_THREAD = 1, 2  # what the interface calls the two default streams
+
+
+def _of_cuda_interface(value: Any) -> Source:
+    told = value.__cuda_array_interface__
+    form = str(told["typestr"])
+    dtype = _CUDA_TYPES.get(form[1:])
+    if not dtype or form[0] == ">":
+        raise errors.make(f"device elements of type {form!r} are not taken", code="unsupported")
+    stream = told.get("stream") or 0
+    if stream == _CUDA_PER_THREAD:
+        raise errors.make("an array whose work is queued in the per-thread default stream is not taken", code="unsupported",
+                          hint="synchronize that stream, or use one of your own")
+    shape = tuple(told["shape"])
+    strides = tuple(step // width(dtype) for step in told.get("strides") or ()) or None
+    pointer, read_only = told["data"]
+    return Source(dtype, shape, None if contiguous(shape, strides) else strides, pointer or 0, "array", value, _lib.CUDA,
+                  0 if stream == _CUDA_LEGACY else stream, writable=not read_only)
+
+
 def _of_numpy(value: Any) -> Source:
     interface = value.__array_interface__
     size = value.dtype.itemsize
@@ -237,6 +265,8 @@ def describe(value: Any) -> Source | None:
         return Source(value.dtype, value.shape, None, held.pointer, "array", (held, value))
     if isinstance(value, (bytes, bytearray, str, int, float, complex, type(None), dict, list, tuple)):
         return None
+    if hasattr(value, "__cuda_array_interface__"):
+        return _of_cuda_interface(value)
     if hasattr(value, "__dlpack__"):
         return _of_dlpack(value)
     try:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import threading
 from typing import Any
 
@@ -20,13 +21,28 @@ from . import _lib, errors
 from ._place import place
 from ._run import Run, run as open_run
 from ._saves import Save, watcher
+from .checkpoint import Row
 
+# Frameworks' names of a step's folder; a version bears its own as the label `name`.
+_STEP = re.compile(r"(?:(?:global_?step|step|checkpoint|epoch|iteration|iter)[-_]?)?(\d+)")
 # Files of which more follow until something is renamed.
 _PART_OF_MORE = (".distcp", ".metadata", ".metadata.tmp")
 
 
 def is_part(name: str) -> bool:
     return name.endswith(_PART_OF_MORE) or name.startswith("tmp_")
+
+
+def step_of(name: str) -> int | None:
+    """Of a folder `1200`, `step-1200`, `checkpoint-1200`, `epoch_3`; None: it is an alias, a version or `latest`."""
+    found = _STEP.fullmatch(name)
+    return int(found[1]) if found else None
+
+
+def name_of(row: Row) -> str:
+    """The folder that a version was written as."""
+    name = row.labels.get("name", "")
+    return name if step_of(name) == row.step else str(row.step)
 
 
 class WriteFile(io.RawIOBase):
@@ -89,8 +105,8 @@ class WriteFile(io.RawIOBase):
 class Folder:
     """One step that this process writes files of."""
 
-    def __init__(self, run: Run, step: int, sealed_by_itself: bool = False) -> None:
-        self.run, self.step = run, step
+    def __init__(self, run: Run, step: int, sealed_by_itself: bool = False, name: str | None = None) -> None:
+        self.run, self.step, self.name = run, step, name or str(step)
         self.sealed_by_itself = sealed_by_itself  # each rank calls seal() or commit()
         self.files: dict[str, int] = {}
         self.opened: set[str] = set()
@@ -174,6 +190,22 @@ class Folder:
             self._stage()
             forget(self)
 
+    def give_up(self, why: BaseException) -> None:
+        """This rank will not finish its files: the ranks that wait for the commit hear why."""
+        save = self.save
+        if save is None:
+            save = self.save = Save(self.run, self.step)
+            options = self._options()
+
+            def work() -> None:
+                self.run._begin(save, options)
+                raise errors.make(f"{type(why).__name__}: {why}", code="internal", **save._context())
+            self.run._submit(save, work)
+            save.committed.exception()  # who calls raises it
+        else:
+            save.cancel(f"{type(why).__name__}: {why}")
+        self.discard()
+
     def _stage(self) -> None:
         save = self.save = Save(self.run, self.step)
         options = self._options()
@@ -185,7 +217,8 @@ class Folder:
         save.staged.result()
 
     def _options(self) -> _lib.SaveOptions:
-        return self.run._options("supersede", "wait", None, None, None, None, None)
+        labels = None if self.name.isdigit() else {"name": self.name}
+        return self.run._options("supersede", "wait", labels, None, None, None, None)
 
     def _hand_over(self, save: Save) -> None:
         for name, fd in self.files.items():
@@ -224,14 +257,21 @@ _folders: dict[tuple[str, int], Folder] = {}
 _lock = threading.Lock()
 
 
-def folder(name: str, step: int, make: bool, run: Run | None = None, sealed_by_itself: bool = False) -> Folder | None:
+def folder(name: str, step: int, make: bool, run: Run | None = None, sealed_by_itself: bool = False,
+           called: str | None = None) -> Folder | None:
     """The one that is being written, or a new one. What is over of other steps of the run goes."""
     key = (name, step)
     with _lock:
         found = _folders.get(key)
+    if found and called not in (None, found.name):
+        if make:
+            raise _two_names(name, step, found.name, str(called))
+        return None
     if found or not make:
         return found
-    made = Folder(run or open_run(name), step, sealed_by_itself)
+    made = Folder(run or open_run(name), step, sealed_by_itself, called)
+    if called and not made.follows:
+        _check_name(made)
     with _lock:
         over = [known for known in _folders.values() if known.run is made.run and known.save
                 and known.save.committed.done()]
@@ -241,6 +281,22 @@ def folder(name: str, step: int, make: bool, run: Run | None = None, sealed_by_i
     if found is made and made.follows:
         made.follow()
     return found
+
+
+def _check_name(made: Folder) -> None:
+    try:
+        row = made.run.find(made.step)
+    except errors.CairnError as error:
+        if not error.retryable:
+            raise
+        return  # a save does not fail because the server is away for a moment
+    if row and row.state == "committed" and name_of(row) != made.name:
+        raise _two_names(made.run.name, made.step, name_of(row), made.name)
+
+
+def _two_names(run: str, step: int, one: str, other: str) -> errors.CairnError:
+    return errors.make(f"cairn://{run}/{other} has the step number of cairn://{run}/{one}, which it would replace",
+                       code="step-exists", run=run, step=step, hint="write to another run, or remove the other first")
 
 
 def forget(known: Folder) -> None:

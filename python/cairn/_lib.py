@@ -24,6 +24,10 @@ class Error(Structure):
                 ("request_id", c_char * 48), ("message", c_char * 320)]
 
 
+class ErrorAbout(Structure):
+    _fields_ = [("run", c_char * 258), ("step", U64), ("rank", c_uint32), ("has_step", c_int), ("has_rank", c_int)]
+
+
 class CodeInfo(Structure):
     _fields_ = [("name", c_char_p), ("slug", c_char_p), ("http_status", c_int), ("retryable", c_int),
                 ("exit_status", c_int), ("meaning", c_char_p)]
@@ -103,7 +107,7 @@ class Rename(Options):
 
 class RestoreOptions(Options):
     _fields_ = [("size", c_size_t), ("ref", c_char_p), ("format", c_char_p), ("timeout_ms", c_uint32),
-                ("renames", POINTER(Rename)), ("rename_count", c_size_t)]
+                ("renames", POINTER(Rename)), ("rename_count", c_size_t), ("run", c_char_p), ("look", c_int)]
 
 
 class RestoreInfo(Structure):
@@ -121,7 +125,7 @@ class Read(Options):
                 ("tensor", c_char_p), ("local_rank_of", c_uint32), ("form", c_int),
                 ("start", POINTER(U64)), ("count", POINTER(U64)), ("into", c_void_p), ("into_bytes", U64),
                 ("memory", c_int), ("stream", c_void_p), ("into_dtype", c_char_p),
-                ("into_stride", POINTER(c_int64)), ("optional", c_int)]
+                ("into_stride", POINTER(c_int64)), ("optional", c_int), ("region_count", c_uint32)]
 
 
 class VersionInfo(Structure):
@@ -178,7 +182,7 @@ class LastChanceOptions(Options):
 
 # Which struct stands for which of the headers; the test of the ABI goes through this table.
 STRUCTS: dict[str, type[Structure]] = {
-    "cairn_error": Error, "cairn_code_info": CodeInfo, "cairn_open_options": OpenOptions,
+    "cairn_error": Error, "cairn_error_about": ErrorAbout, "cairn_code_info": CodeInfo, "cairn_open_options": OpenOptions,
     "cairn_resume": Resume, "cairn_warmup_options": WarmupOptions, "cairn_tensor_piece": Piece,
     "cairn_split_options": SplitOptions, "cairn_save_status": SaveStatus, "cairn_save_options": SaveOptions,
     "cairn_item": Item, "cairn_rename": Rename, "cairn_restore_options": RestoreOptions,
@@ -223,6 +227,7 @@ _CALLS: dict[str, list[Any]] = {
 _PLAIN: dict[str, tuple[Any, list[Any]]] = {
     "cairn_version": (c_char_p, []), "cairn_code_at": (POINTER(CodeInfo), [c_uint32]),
     "cairn_split_free": (None, [_P]), "cairn_stream_free": (None, [_P]), "cairn_save_free": (None, [_P]),
+    "cairn_error_about": (c_int, [_ERR, POINTER(ErrorAbout)]),
     "cairn_save_fd": (c_int, [_P]), "cairn_save_status": (None, [_P, POINTER(SaveStatus)]),
     "cairn_restore_free": (None, [_P]), "cairn_restore_labels": (c_char_p, [_P]),
     "cairn_restore_meta": (c_char_p, [_P]), "cairn_find_free": (None, [_P]), "cairn_runs_free": (None, [_P]),
@@ -286,6 +291,11 @@ NOT_FOUND, TIMEOUT, UPLOADER_GONE, INTERRUPTED, NOT_YET, CANCELLED, IN_USE, UNAV
 
 def error_of(code: int, err: Error, **context: Any) -> errors.CairnError:
     row = CODES[code]
+    about = ErrorAbout()
+    if LIB.cairn_error_about(byref(err), byref(about)):
+        told = {"run": about.run.decode() or None, "step": about.step if about.has_step else None,
+                "rank": about.rank if about.has_rank else None}
+        context = {**told, **{name: value for name, value in context.items() if value is not None}}
     message = err.message.decode() or row.meaning.decode()
     return errors.make(
         message, code=SLUGS[code], retryable=bool(row.retryable), exit_status=row.exit_status,

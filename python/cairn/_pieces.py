@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import struct
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -19,10 +20,14 @@ SHARED_BYTES_MIN = 64 * 1024
 # What a save needs beside its elements: the header of a shard, and of each tensor its entry there.
 _HEADER_BYTES, _ENTRY_BYTES = 4 << 20, 512
 _PIECE_BYTES = ctypes.sizeof(_lib.Piece)
+# A whole piece in one call, where setting its fields one by one takes thrice as long: _lib.Piece, with addresses as numbers.
+_PIECE = struct.Struct("@NPPIPiPiPPPQPPPiPPQiIP")
+assert _PIECE.size == _PIECE_BYTES
 
 
 def _signature(source: Source) -> tuple[Any, ...]:
-    return source.dtype, source.shape, source.stride, source.box, source.group, source.local, source.memory
+    return (source.dtype, source.shape, source.stride, source.box, source.whole, source.group, source.local,
+            source.memory)
 
 
 _T = TypeVar("_T")
@@ -78,17 +83,23 @@ class Pieces:
         self.names = [name for name, _ in rows]
         self.aliases = dict(flat.aliases)
         self.signatures = [_signature(source) for _, source in rows]
-        self._numbers: dict[tuple[int, ...], Any] = {}  # one array of each shape, which libcairn reads
+        # What libcairn reads: one array of each shape, the names and types as C has them.
+        self._numbers: dict[tuple[int, ...], Any] = {}
+        self._places: dict[Any, int] = {}
+        self._texts: list[Any] = []
         self.count = len(self.names) + len(self.aliases)
         self.structs = (_lib.Piece * max(1, self.count))()
         self.tree = b""
         self.template: Template
         groups: dict[tuple[str, int, int], list[int]] = {}
-        for row, (name, source) in enumerate(rows):
-            self._describe(self.structs[row], name, source)
+        for row, (place, (name, source)) in enumerate(zip(self._text_places(self.names), rows)):
+            if source.box is None and source.stride is None:
+                self._describe_plain(row, place, source)
+                sharded = False
+            else:
+                sharded = self._describe(self.structs[row], name, source)
             group = source.group or (("world", rank, world_size) if world_size > 1 and source.box is None else None)
-            shared = self.structs[row].kind == _lib.SHARDED or source.bytes >= SHARED_BYTES_MIN
-            if group and not source.local and shared:
+            if group and not source.local and (sharded or source.bytes >= SHARED_BYTES_MIN):
                 groups.setdefault(group, []).append(row)
         for row, (name, other) in enumerate(flat.aliases.items(), len(self.names)):
             self._alias(self.structs[row], name, other, flat.arrays[other])
@@ -101,28 +112,55 @@ class Pieces:
             found = self._numbers[values] = _lib.u64s(values)
         return found
 
-    def _describe(self, piece: _lib.Piece, name: str, source: Source) -> None:
+    def _text_places(self, texts: list[str]) -> list[int]:
+        """Where each of them lies as C has texts."""
+        encoded = [_lib.text(text) or b"" for text in texts]
+        self._texts.append(ctypes.create_string_buffer(b"\0".join(encoded)))
+        place, places = ctypes.addressof(self._texts[-1]), []
+        for one in encoded:
+            places.append(place)
+            place += len(one) + 1
+        return places
+
+    def _place(self, known: Any) -> int:
+        """Of an element type's name, or of a shape's numbers."""
+        found = self._places.get(known)
+        if found is None:
+            found = self._text_places([known])[0] if isinstance(known, str) else ctypes.addressof(self._u64s(known))
+            self._places[known] = found
+        return found
+
+    def _describe_plain(self, row: int, name: int, source: Source) -> None:
+        """A whole tensor, whose elements lie in their order."""
+        kind = _lib.LOCAL if source.local else _lib.REPLICATED
+        _PIECE.pack_into(self.structs, row * _PIECE_BYTES, _PIECE_BYTES, name, self._place(source.dtype),
+                         len(source.shape), self._place(source.shape), kind, 0, _lib.WHOLE, 0, 0, source.pointer,
+                         source.bytes, 0, 0, 0, source.memory, source.stream, 0, 0, 0, 0, 0)
+
+    def _describe(self, piece: _lib.Piece, name: str, source: Source) -> bool:
+        """Whether ranks have parts of it."""
         piece.size = _PIECE_BYTES
         piece.name, piece.dtype = _lib.text(name), source.dtype.encode()
         box = source.box
         shape = box.shape if box else source.shape
         piece.dimension_count = len(shape)
         piece.shape = self._u64s(shape)
-        replicated = box is None or source.group and source.group[2] > 1 and box.count == box.shape
+        replicated = box is None or source.whole and source.group
         piece.kind = _lib.LOCAL if source.local else _lib.REPLICATED if replicated else _lib.SHARDED
-        if box and not replicated:
+        if box and not source.whole:
             piece.form = _lib.BOX
             piece.start, piece.count = self._u64s(box.start), self._u64s(box.count)
         piece.source_bytes = source.bytes
         if source.stride is not None:
             piece.source_stride = (ctypes.c_int64 * max(1, len(source.stride)))(*source.stride)
-        piece.memory = source.memory
+        piece.memory, piece.source, piece.stream = source.memory, source.pointer, source.stream
+        return piece.kind == _lib.SHARDED
 
     def _alias(self, piece: _lib.Piece, name: str, other: str, source: Source) -> None:
         self._describe(piece, name, source)
         piece.kind, piece.alias_of, piece.form = _lib.ALIAS, _lib.text(other), _lib.WHOLE
         piece.source_bytes, piece.memory = 0, _lib.HOST
-        piece.source_stride = None
+        piece.source = piece.stream = piece.source_stride = None
 
     def fits(self, flat: Flat) -> bool:
         rows = _rows(flat)
@@ -153,7 +191,7 @@ def prepare(state: Any, known: Pieces | None, world_size: int, rank: int) -> Pre
     """known: the pieces of the save before; used again where the state has the same form."""
     match = known.template.match(state) if known else None
     if known and match:
-        for row, pointer in match.moved:
+        for row, pointer in match.moved.items():
             known.structs[row].source = pointer
         if match.moved:
             known.template.moved(match.moved)
@@ -163,8 +201,14 @@ def prepare(state: Any, known: Pieces | None, world_size: int, rank: int) -> Pre
 
 def _take_apart(state: Any, known: Pieces | None, world_size: int, rank: int) -> Prepared:
     flat = flatten(state)
-    pieces = known if known and known.fits(flat) else Pieces(flat, world_size, rank)
+    if flat.describe is not None and world_size > 1:
+        from . import _torch
+        _torch.find_replicas(flat.arrays.values())
+    if known and known.fits(flat):
+        pieces = known
+        pieces.sources(flat)
+    else:
+        pieces = Pieces(flat, world_size, rank)
     pieces.tree = dump(flat.tree)
     pieces.template = Template(state, flat)
-    pieces.sources(flat)
     return Prepared(flat, pieces, dict(flat.items), flat.values, flat.pickled)

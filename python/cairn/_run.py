@@ -12,6 +12,7 @@ import ctypes
 import json
 import logging
 import os
+import pathlib
 import queue
 import threading
 import time
@@ -385,6 +386,10 @@ class Run:
         assert found
         return found
 
+    def _look(self, ref: int | str) -> Checkpoint:
+        """As at(), for names and sizes alone: without a lease, so that it may be removed at once."""
+        return Checkpoint(self, str(ref), look=True)
+
     def named(self, name: str) -> Checkpoint | None:
         """Of those whose label `name` is this the one that was saved last."""
         for row in self.list():
@@ -538,6 +543,11 @@ class RawSave:
         """A file, which is not read into memory; it must not change until the save is durable."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._files[name] = fd, os.fstat(fd).st_size
+
+    def put_folder(self, folder: Any) -> None:
+        """The files below it, by their paths in it: what a framework that knows folders only has written."""
+        for path in sorted(path for path in pathlib.Path(folder).rglob("*") if path.is_file()):
+            self.put_file(str(path.relative_to(folder)), path)
 
     def __enter__(self) -> RawSave:
         return self

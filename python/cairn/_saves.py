@@ -196,6 +196,7 @@ class Save:
 
     def _fail(self, error: errors.CairnError) -> None:
         self._failure = error
+        watcher.remove(self)  # before its descriptor is closed, whose number the next save may have
         self._free()
         self._release()
         for future in (self.staged, self.durable, self.partnered, self.committed):

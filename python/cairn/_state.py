@@ -113,7 +113,13 @@ def _walk(flat: Flat, value: Any, path: str, own: bool) -> Any:
 
 def _walk_dict(flat: Flat, value: Mapping[Any, Any], path: str, own: bool) -> Any:
     if all(isinstance(key, str) for key in value):
-        return {key: _walk(flat, entry, join(path, key), own) for key, entry in value.items()}
+        head, tensors, tree = f"{path}." if path else "", flat.tensors, {}
+        for key, entry in value.items():
+            if type(entry) in tensors:  # most of what a state has
+                tree[key] = _array(flat, _described(entry, head + key, flat.describe), head + key, own)
+            else:
+                tree[key] = _walk(flat, entry, head + key, own)
+        return tree
     rows = []
     for key, entry in value.items():
         if not (key is None or isinstance(key, (bool, int, float, str))):
@@ -125,14 +131,16 @@ def _walk_dict(flat: Flat, value: Mapping[Any, Any], path: str, own: bool) -> An
 
 def _array(flat: Flat, source: Source, path: str, own: bool) -> Any:
     name = flat.name(path)
-    place = (source.pointer, source.memory, source.shape, source.stride, source.dtype,
+    memory = source.pointer if source.bytes else source.identity
+    place = (memory, source.memory, source.shape, source.stride, source.dtype,
              source.box and (source.box.shape, source.box.start))
-    other = flat._places.get(place) if source.bytes and source.pointer else None
+    other = flat._places.setdefault(place, name) if memory else name
     source.local = own
-    if other and flat.arrays[other].local == own and not own:
-        flat.aliases[name] = other
-        return ["a", source.kind, name]
-    flat._places[place] = name
+    if other is not name:
+        if flat.arrays[other].local == own and not own:
+            flat.aliases[name] = other
+            return ["a", source.kind, name]
+        flat._places[place] = name
     flat.arrays[name] = source
     flat.further += [(name, part) for part in source.rest]
     return ["a", source.kind, name]

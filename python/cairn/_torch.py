@@ -2,7 +2,13 @@
 """Tensors of torch: where they lie, which part of a DTensor this rank has, and who has the same part."""
 from __future__ import annotations
 
-from typing import Any
+import functools
+import hashlib
+import itertools
+import math
+import re
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import torch
 
@@ -34,14 +40,26 @@ def describe(tensor: torch.Tensor) -> Source:
     part = _part_of(tensor)
     if part is None:
         return describe_plain(tensor)
-    own, box, group = part
+    own, box, whole, held = part
     source = describe_plain(own)
-    source.box, source.group = box, group
+    source.box, source.whole, source.held = box, whole, held
+    if not source.bytes:
+        source.identity = own.untyped_storage().data_ptr()
     return source
 
 
 def describe_plain(tensor: torch.Tensor) -> Source:
     """Of a tensor that is whole on this rank."""
+    name = _names.get(tensor.dtype)
+    if name and tensor.is_cpu and tensor.layout is torch.strided and not (tensor.is_conj() or tensor.is_neg()):
+        shape = tuple(tensor.shape)
+        stride = None if tensor.is_contiguous() or contiguous(shape, tensor.stride()) else tensor.stride()
+        return Source(name, shape, stride, tensor.data_ptr(), "torch", tensor)
+    return _describe_other(tensor)
+
+
+def _describe_other(tensor: torch.Tensor) -> Source:
+    """On a device, of a type that is met for the first time, or what is not taken as it is."""
     if tensor.layout != torch.strided or tensor.is_quantized:
         raise errors.make("a sparse or quantized tensor is not taken", code="unsupported",
                           hint="save its parts (indices and values, int_repr and scale)")
@@ -65,41 +83,157 @@ def describe_plain(tensor: torch.Tensor) -> Source:
 
 # ---- DTensor ----
 
-def _part_of(tensor: torch.Tensor) -> tuple[torch.Tensor, Box, tuple[str, int, int] | None] | None:
-    """This rank's part of a DTensor, and the group of ranks that hold the same; None: a plain tensor."""
+class Held(NamedTuple):
+    """Where a DTensor lies: its mesh, and the dimensions of the mesh along which it is replicated."""
+    mesh: Any
+    replicated: tuple[int, ...]
+
+
+# A dimension of a mesh with such a name has whole copies of a tensor that lies on the mesh's other dimensions only.
+_DATA_PARALLEL = re.compile(r"dp|data|rep|batch", re.IGNORECASE)
+
+
+def _part_of(tensor: torch.Tensor) -> tuple[torch.Tensor, Box, bool, Held | None] | None:
+    """This rank's part of a DTensor, whether that is the whole on each rank, and where it lies; None: a plain tensor."""
     if type(tensor) in (torch.Tensor, torch.nn.Parameter) or not hasattr(tensor, "_local_tensor"):
         return None
-    placements, mesh = tensor.placements, tensor.device_mesh  # type: ignore[attr-defined]
+    own, mesh = tensor._local_tensor, tensor.device_mesh  # type: ignore[attr-defined]
+    shape, coordinate = tuple(tensor.shape), mesh.get_coordinate()
+    if coordinate is None:
+        return own, Box(shape, (0,) * len(shape), (0,) * len(shape)), False, None
+    box, whole, held = _placed(shape, mesh, tuple(tensor.placements), tuple(coordinate))  # type: ignore[attr-defined]
+    if own.numel() != math.prod(box.count) or own.numel() and tuple(own.shape) != box.count:
+        raise errors.make(f"a DTensor of shape {list(shape)} has {list(own.shape)} of it on this rank, and by its placements "
+                          f"{list(box.count)}", code="invalid", hint="DTensor.from_local wants shape= for uneven parts")
+    return own, box, whole, held
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _placed(shape: tuple[int, ...], mesh: Any, placements: tuple[Any, ...],
+            coordinate: tuple[int, ...]) -> tuple[Box, bool, Held]:
     if any(placement.is_partial() for placement in placements):
         raise errors.make("a DTensor with a partial placement has no values yet", code="invalid",
                           hint="redistribute() it first")
-    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-    own = tensor._local_tensor  # type: ignore[attr-defined]
-    shape = tuple(tensor.shape)
-    counts, starts = compute_local_shape_and_global_offset(tensor.shape, mesh, placements)
-    count = tuple(counts) if mesh.get_coordinate() is not None else (0,) * len(shape)
-    start = tuple(begin if extent else 0 for begin, extent in zip(starts, count))
-    return own, Box(shape, start, count), _replicas(mesh, placements)
+    sizes = tuple(mesh.size(d) for d in range(len(placements)))
+    replicated = tuple(d for d, placement in enumerate(placements) if placement.is_replicate() and sizes[d] > 1)
+    whole = all(placement.is_replicate() or sizes[d] == 1 for d, placement in enumerate(placements))
+    return place_of(shape, sizes, placements, coordinate), whole, Held(mesh, replicated)
 
 
-def _replicas(mesh: Any, placements: Any) -> tuple[str, int, int] | None:
-    """Ranks that differ only in mesh dimensions along which the tensor is replicated."""
-    coordinate = mesh.get_coordinate()
-    replicated = [d for d, placement in enumerate(placements) if placement.is_replicate() and mesh.size(d) > 1]
-    if not replicated or coordinate is None:
+def place_of(shape: tuple[int, ...], sizes: tuple[int, ...], placements: tuple[Any, ...],
+             coordinate: tuple[int, ...]) -> Box:
+    """The box of a DTensor that the rank at a coordinate of the mesh has.
+
+    Each cut is that of torch.chunk. Mesh dimensions cut from left to right, but for FSDP over tensor parallel: there
+    `_StridedShard` says that the cuts of the dimensions to its right, split_factor in all, came first."""
+    start, count = [0] * len(shape), list(shape)
+    for dim in range(len(shape)):
+        for d in _order_of_cuts(dim, sizes, placements):
+            chunk = -(-count[dim] // sizes[d])
+            first = min(count[dim], chunk * coordinate[d])
+            start[dim], count[dim] = start[dim] + first, min(chunk, count[dim] - first)
+    return Box(shape, tuple(begin if extent else 0 for begin, extent in zip(start, count)), tuple(count))
+
+
+def _order_of_cuts(dim: int, sizes: tuple[int, ...], placements: tuple[Any, ...]) -> list[int]:
+    order: list[int] = []
+    for d in reversed(range(len(placements))):
+        if placements[d].is_replicate() or getattr(placements[d], "dim", None) != dim:
+            continue
+        factor, before, place = getattr(placements[d], "split_factor", 1), 1, 0
+        while before < factor and place < len(order):
+            before *= sizes[order[place]]
+            place += 1
+        if before != factor:
+            raise errors.make(f"a DTensor with placements {placements} is not taken", code="unsupported",
+                              hint="redistribute() it to Shard and Replicate first")
+        order.insert(place, d)
+    return order
+
+
+# ---- who holds the same ----
+
+def find_replicas(sources: Iterable[Source]) -> None:
+    """Sets the group of each DTensor: the ranks that hold the same part.
+
+    These are the ranks along the replicated dimensions of its own mesh, and those at the same place of the same mesh's
+    other copies. FSDP's mesh `dp` of a mesh (dp, tp) has one copy for each tp: a norm that tensor parallel leaves alone is
+    a DTensor on `dp`, which does not say that each tp rank has it, too. A dimension that the DTensor's mesh lacks counts
+    as one of copies where another DTensor of this state lies along it, or where its name is that of data parallel. A
+    pipeline's dimension is neither: no tensor lies along it."""
+    listed = [source for source in sources if source.held]
+    if not listed:
+        return
+    places = {source.held for source in listed}
+    meshes = {place.mesh for place in places if place}
+    seen = {rank for mesh in meshes for rank in mesh.mesh.flatten().tolist()}
+    larger = {*meshes, *(_root_of(mesh) for mesh in meshes)}
+    groups = {place: _group_of(place, larger, seen) for place in places if place}
+    for source in listed:
+        source.group = groups[source.held]
+
+
+def _root_of(mesh: Any) -> Any:
+    """The mesh that it was sliced from."""
+    if hasattr(mesh, "_get_root_mesh"):
+        return mesh._get_root_mesh()
+    from torch.distributed.device_mesh import _mesh_resources  # before torch 2.10
+    return _mesh_resources.get_root_mesh(mesh)
+
+
+def _group_of(place: Held, larger: Iterable[Any], seen: set[int]) -> tuple[str, int, int] | None:
+    mesh, coordinate = place.mesh, place.mesh.get_coordinate()
+    found = (_copies(mesh, base, seen) for base in larger)
+    ranks = max(found, key=lambda ranks: (ranks.shape[0], ranks.flatten().tolist()))
+    for d in reversed(range(mesh.ndim)):
+        if d not in place.replicated:
+            ranks = ranks.select(d + 1, coordinate[d])
+    members = sorted(ranks.flatten().tolist())
+    if len(members) == 1:
         return None
-    ranks = mesh.mesh
-    for d in range(ranks.ndim - 1, -1, -1):
-        if d not in replicated:
-            ranks = ranks.select(d, coordinate[d])
-    members = ranks.flatten().tolist()
-    own = ranks[tuple(coordinate[d] for d in replicated)].item()
-    return f"ranks {','.join(map(str, members))}"[:250] if len(members) <= 32 else _digest(members), \
-        members.index(own), len(members)
+    return _name_of(members), members.index(int(mesh.mesh[tuple(coordinate)])), len(members)
 
 
-def _digest(members: list[int]) -> str:
-    import hashlib
+def _copies(mesh: Any, base: Any, seen: set[int]) -> torch.Tensor:
+    """The ranks of the mesh and of its copies in a larger one: copies first, then the mesh's own dimensions."""
+    ranks, at = base.mesh, base.get_coordinate()
+    alone = mesh.mesh.unsqueeze(0)
+    own = None if at is None else _dimensions_of(mesh.mesh.flatten().tolist(), ranks, at)
+    if own is None:
+        return alone
+    names, copies = base.mesh_dim_names or ("",) * ranks.ndim, []
+    for d in reversed(range(ranks.ndim)):
+        if d in own:
+            continue
+        line = _along(ranks, at, [d]).tolist()
+        if len(line) > 1 and (seen.issuperset(line) or _DATA_PARALLEL.search(names[d])):
+            copies.insert(0, d)
+    ranks = _along(ranks, at, [*copies, *own])
+    return ranks.reshape(-1, *mesh.mesh.shape)
+
+
+def _along(ranks: torch.Tensor, at: Any, dimensions: list[int]) -> torch.Tensor:
+    """Of a mesh's ranks those that share this rank's coordinate in all other dimensions."""
+    kept = sorted(dimensions)
+    for d in reversed(range(ranks.ndim)):
+        if d not in kept:
+            ranks = ranks.select(d, at[d])
+    return ranks.permute([kept.index(d) for d in dimensions])
+
+
+def _dimensions_of(own: list[int], ranks: torch.Tensor, at: Any) -> list[int] | None:
+    """The dimensions of a larger mesh that a mesh of these ranks is made of; None: it is no part of it."""
+    wide = [d for d in range(ranks.ndim) if ranks.shape[d] > 1]
+    for number in range(len(wide) + 1):
+        for chosen in itertools.combinations(wide, number):
+            if _along(ranks, at, list(chosen)).flatten().tolist() == own:
+                return list(chosen)
+    return None
+
+
+def _name_of(members: list[int]) -> str:
+    if len(members) <= 32:
+        return f"ranks {','.join(map(str, members))}"
     return "ranks " + hashlib.sha256(repr(members).encode()).hexdigest()
 
 

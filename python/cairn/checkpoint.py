@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import pathlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -80,11 +81,11 @@ class Shard:
 class Checkpoint:
     """Made by run.latest(), run.at(), run.best()."""
 
-    def __init__(self, run: Run, ref: str | None, timeout: float | None = None) -> None:
+    def __init__(self, run: Run, ref: str | None, timeout: float | None = None, look: bool = False) -> None:
         self.run = run
         self._handle: ctypes.c_void_p | None = ctypes.c_void_p()
         info = _lib.RestoreInfo()
-        options = _lib.RestoreOptions(ref=_lib.text(ref), timeout_ms=run._ms(timeout))
+        options = _lib.RestoreOptions(ref=_lib.text(ref), timeout_ms=run._ms(timeout), look=look)
         run._call("cairn_restore_open", run._alive(), ctypes.byref(options), ctypes.byref(self._handle),
                   ctypes.byref(info))
         self.step, self.attempt, self.bytes = info.step, info.attempt, info.total_bytes
@@ -183,6 +184,11 @@ class Checkpoint:
         if own in shards or of_any:
             return shards[own if own in shards else of_any[0]]
         raise errors.make(f"{self!r} has no shard {name}", code="not-found", run=self.run.name, step=self.step)
+
+    def fetch(self, folder: Any) -> None:
+        """Its shards as files below a folder that is not there yet; whole, or nothing."""
+        from ._folders import fetch
+        fetch(self, pathlib.Path(folder))
 
     # ---- bytes ----
 

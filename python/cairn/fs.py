@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """fsspec's `cairn://project/run/STEP/file`: code that saves to a bucket today saves to Cairn with another URL.
 
-STEP is a step number, a version id, `latest`, `best` or an alias of the run. What is written becomes visible whole, at
+STEP is a step number, also with the word that a framework puts before it (`step-100`, `epoch_3`), a version id, `latest`,
+`best` or an alias of the run. What is written becomes visible whole, at
 once, when it is committed; _files.py says when that is."""
 from __future__ import annotations
 
 import io
-import threading
 from typing import Any
 
 from fsspec import AbstractFileSystem
@@ -58,8 +58,6 @@ class CairnFileSystem(AbstractFileSystem):
     def __init__(self, socket: str | None = None, **options: Any) -> None:
         super().__init__(**options)
         self._socket = socket
-        self._opened: dict[tuple[str, str], Checkpoint] = {}
-        self._lock = threading.Lock()
         self._in_transaction: list[_files.Folder] = []
         self._own_transaction = _Transaction(self)
 
@@ -83,15 +81,30 @@ class CairnFileSystem(AbstractFileSystem):
         return open_run(name, read_only=True, socket=self._socket)
 
     def _writing(self, run: str, ref: str, make: bool = False) -> _files.Folder | None:
-        if not ref.isdigit():
+        step = _files.step_of(ref)
+        if step is None:
             if make:
-                raise errors.make(f"cairn://{run}/{ref}: a checkpoint is written under a step number", code="invalid")
+                raise errors.make(f"cairn://{run}/{ref}: a checkpoint is written under a step number", code="invalid",
+                                  hint="1200, step-1200, checkpoint-1200, epoch_3")
             return None
-        return _files.folder(run, int(ref), make)
+        return _files.folder(run, step, make, called=str(step) if ref.isdigit() else ref)
 
-    def _checkpoint(self, run: str, ref: str) -> Checkpoint:
+    def _checkpoint(self, run: str, ref: str, look: bool = False) -> Checkpoint:
         """A step number and an alias may mean another version tomorrow: it is opened anew where it is looked at."""
-        return self._run(run).at(ref)
+        opened = self._run(run)
+        try:
+            return (opened._look if look else opened.at)(self._known_as(opened, ref))
+        except errors.Invalid:
+            if _files.step_of(ref) is None:
+                raise
+            raise FileNotFoundError(f"cairn://{run}/{ref}") from None  # epoch_3, which no alias can be called
+
+    @staticmethod
+    def _known_as(run: Any, ref: str) -> str:
+        """The version of a folder `step-100`; any other reference is the run's own, also an alias of such a name."""
+        step = None if ref.isdigit() else _files.step_of(ref)
+        row = None if step is None else run.find(step)
+        return row.version if row and _files.name_of(row) == ref else ref
 
     # ---- what is there ----
 
@@ -109,7 +122,7 @@ class CairnFileSystem(AbstractFileSystem):
             size = writing.size(file)
             if size is not None:
                 return {"name": own, "size": size, "type": "file"}
-        with self._checkpoint(run, ref) as found:
+        with self._checkpoint(run, ref, look=True) as found:
             if not file:
                 return {"name": own, "size": 0, "type": "directory", "version": found.version, "step": found.step}
             shards = found.shards
@@ -161,8 +174,8 @@ class CairnFileSystem(AbstractFileSystem):
         steps = {row.step: row for row in self._run(own).list() if not row.superseded}
         if not steps and not any(row["name"] == own for row in self._runs()):
             raise FileNotFoundError(f"cairn://{own}")
-        return [{"name": f"{own}/{step}", "size": 0, "type": "directory", "version": row.version,
-                 "bytes": row.bytes, "saved_at": row.saved_at} for step, row in sorted(steps.items())]
+        return [{"name": f"{own}/{_files.name_of(row)}", "size": 0, "type": "directory", "version": row.version,
+                 "bytes": row.bytes, "saved_at": row.saved_at} for _, row in sorted(steps.items())]
 
     def _list_files(self, run: str, ref: str, own: str, file: str) -> list[dict[str, Any]]:
         sizes: dict[str, int] = {}
@@ -170,7 +183,7 @@ class CairnFileSystem(AbstractFileSystem):
         if writing:
             sizes = {name: writing.size(name) or 0 for name in writing.files}
         else:
-            with self._checkpoint(run, ref) as found:
+            with self._checkpoint(run, ref, look=True) as found:
                 sizes = {name: shard.bytes for name, shard in found.shards.items()}
         if file in sizes:
             return [{"name": own, "size": sizes[file], "type": "file"}]
@@ -277,7 +290,7 @@ class CairnFileSystem(AbstractFileSystem):
         """Folders need no making. A rank that will only follow takes part in the checkpoint from here on: it may
         have no file of its own."""
         run, ref, _ = self._split(path)
-        if ref.isdigit() and _files.takes_part():
+        if _files.step_of(ref) is not None and _files.takes_part():
             self._writing(run, ref, make=True)
 
     def mv(self, path1: Any, path2: Any, recursive: bool = False, maxdepth: Any = None, **_: Any) -> None:
@@ -323,7 +336,8 @@ class CairnFileSystem(AbstractFileSystem):
         if file:
             raise PermissionError(f"cairn://{self._strip_protocol(path)}: a committed checkpoint does not change; "
                                   "remove it whole")
-        self._run(run).remove(ref)
+        opened = self._run(run)
+        opened.remove(self._known_as(opened, ref))
 
     rm_file = _rm
 

@@ -8,20 +8,22 @@
     model = AutoModelForCausalLM.from_pretrained(cairn.hf.folder("cairn://llm/7b/latest"))"""
 from __future__ import annotations
 
-import os
+import itertools
+import logging
 import pathlib
 import re
-import shutil
-import tempfile
 from typing import Any
 
 from transformers import TrainerCallback
 
+from . import errors
+from ._folders import MARK, cached, fetch, fetch_once
 from ._place import number
-from ._run import Run, parse_name, run as open_run
+from ._run import Run, log, parse_name, run as open_run
 from ._saves import Save
 
-_OF_A_RANK = re.compile(r"(?:rng_state_|rank[_-]?)(\d+)")
+# Names of files that one rank has: random states, DeepSpeed's parts, DCP's parts of FSDP.
+_OF_A_RANK = re.compile(r"(?:rng_state_|rank[_-]?|^__)(\d+)")
 
 
 class CairnCallback(TrainerCallback):
@@ -35,6 +37,9 @@ class CairnCallback(TrainerCallback):
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         folder = pathlib.Path(args.output_dir, f"checkpoint-{state.global_step}")
+        if self.run.rank == 0 and not (folder / "trainer_state.json").exists():
+            raise errors.make(f"{folder} is not whole", code="not-found", run=self.run.name, step=state.global_step,
+                              hint="save_total_limit keeps the highest steps: remove folders of an earlier job")
         with self.run.save(state.global_step, on_exists="supersede", meta={"hf": {"folder": folder.name}},
                            labels={"name": folder.name}) as raw:
             for path in self._own(folder):
@@ -46,7 +51,7 @@ class CairnCallback(TrainerCallback):
     def _own(self, folder: pathlib.Path) -> list[pathlib.Path]:
         """Files of this rank: those that bear its number; the first rank has all that bear none."""
         own = []
-        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MARK):
             found = _OF_A_RANK.search(path.name)
             if (int(found[1]) if found else 0) == self.run.rank:
                 own.append(path)
@@ -64,49 +69,38 @@ def folder(source: Any, into: Any = None) -> str:
         found = open_run(name, read_only=True).at(ref or "latest")
     else:
         found = source
-    target = pathlib.Path(into) if into is not None else \
-        pathlib.Path(tempfile.gettempdir(), f"cairn-{os.getuid()}", found.version)
-    if target.exists():
-        return str(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    made = pathlib.Path(tempfile.mkdtemp(prefix=".cairn-", dir=target.parent))
-    try:
-        for name, shard in found.shards.items():
-            path = made / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _copy(shard, path)
-        try:
-            made.rename(target)
-        except OSError:  # another process of this node was first
-            if not target.exists():
-                raise
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
+    target = pathlib.Path(into) if into is not None else cached(found.version)
+    fetch(found, target)
     return str(target)
-
-
-def _copy(shard: Any, path: pathlib.Path) -> None:
-    with open(path, "w+b") as file:
-        for at in range(0, shard.bytes, 64 << 20):
-            file.write(shard.read(at, min(64 << 20, shard.bytes - at)))
 
 
 def resume_dir(run: Run | str, output_dir: Any) -> str | None:
     """A folder `checkpoint-STEP` to resume from: the newest committed one, fetched where it is not there; None on a
-    first run. Half-written folders of an earlier life are never taken."""
+    first run. Half-written folders of an earlier life are never taken. The first rank of a node fetches, the others wait
+    for it."""
     opened = open_run(run) if isinstance(run, str) else run
     found = opened.latest()
     if found is None:
         return None
     with found:
         target = pathlib.Path(output_dir, f"checkpoint-{found.step}")
-        mark = target / ".cairn-version"
-        if target.exists() and not (mark.exists() and mark.read_text() == found.version):
-            if (number("LOCAL_RANK") or 0) == 0:
-                shutil.rmtree(target)
-        folder(found, target)
-        mark.write_text(found.version)
+        if (number("LOCAL_RANK") or 0) == 0:
+            _put_aside_later(target.parent, found.step)
+        fetch_once(found, target)
     return str(target)
+
+
+def _put_aside_later(folder: pathlib.Path, step: int) -> None:
+    """Folders of steps that this job does not go on from: save_total_limit would keep them, and remove its own instead.
+    They may be all that is left of a job, so they get a name that the Trainer does not know."""
+    for path in folder.glob("checkpoint-*"):
+        number_of = path.name.removeprefix("checkpoint-")
+        if not number_of.isdigit() or int(number_of) <= step:
+            continue
+        aside = next(name for name in (folder / f"not-resumed-{at}-{path.name}" for at in itertools.count(1))
+                     if not name.exists())
+        path.rename(aside)
+        log.warning("%s is of a later step than the resumed one, %d; it is now %s", path, step, aside.name)
 
 
 __all__ = ["CairnCallback", "folder", "resume_dir"]

@@ -38,6 +38,7 @@ def describe(array: Any) -> Source:
         own = _host(array.addressable_shards[0].data)
         own.box = Box(array.shape, (0,) * array.ndim, (0,) * array.ndim)
         own.shape, own.stride = own.box.count, None
+        own.count = own.bytes = 0
         found = [own]
     found[0].rest = found[1:]
     return found[0]

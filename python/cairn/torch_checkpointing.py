@@ -20,7 +20,7 @@ from torch_checkpointing.storage.base_storage import ReadArgs, Storage, StorageC
 
 from . import _files, errors
 from ._place import common_job, place
-from ._run import run as open_run
+from ._run import Run, run as open_run
 from .fs import ReadFile
 
 _STEP = re.compile(r"(\d+)\D*$")
@@ -77,27 +77,38 @@ class CairnStorage(Storage):
 
     def _writing(self, folder: str, make: bool) -> _files.Folder | None:
         config = self._config
-        found = _files.folder(config.run, self._step(folder), make=False)
-        if found or not make:
-            return found
+        found, named_at_last = _files.folder(config.run, self._step(folder), make=False), self._is_temporary(folder)
+        same = found and found.sealed_by_itself == named_at_last  # or it is the other one of `tmp_step_3` and `step_3`
+        if same or not make:
+            return found if same else None
+        if found:
+            _files.forget(found)
+        if not named_at_last and config.world_size != 1:
+            raise errors.make(f"{folder} is written under its own name, so that no rank knows when it is whole",
+                              code="unsupported", run=config.run, step=self._step(folder),
+                              hint="let CheckpointWriterConfig keep its barrier_config and write_to_temp_dir")
         run = open_run(config.run, rank=config.rank, world_size=config.world_size, job=config.job, socket=config.socket)
-        return _files.folder(config.run, self._step(folder), make=True, run=run, sealed_by_itself=True)
+        return _files.folder(config.run, self._step(folder), make=True, run=run, sealed_by_itself=named_at_last)
 
-    def _committed(self, folder: str) -> Any:
+    def _reader(self) -> Run:
+        return open_run(self._config.run, read_only=True, socket=self._config.socket, rank=self._config.rank,
+                        world_size=self._config.world_size)
+
+    def _committed(self, folder: str, look: bool = True) -> Any:
+        """look: for names and sizes alone, without a lease that would keep the version."""
         if not _STEP.search(folder):
             return None
-        run = open_run(self._config.run, read_only=True, socket=self._config.socket, rank=self._config.rank,
-                       world_size=self._config.world_size)
+        run = self._reader()
         try:
-            return run.at(self._step(folder))
+            return (run._look if look else run.at)(self._step(folder))
         except errors.NotFound:
             return None
 
     # ---- reading ----
 
-    def _shard(self, path: Any) -> Any:
+    def _shard(self, path: Any, look: bool = False) -> Any:
         folder, file = self._split(path)
-        found = self._committed(folder) if not self._is_temporary(folder) else None
+        found = self._committed(folder, look) if not self._is_temporary(folder) else None
         shards = found.shards if found else {}
         if file not in shards:
             raise FileNotFoundError(str(path))
@@ -113,8 +124,8 @@ class CairnStorage(Storage):
     def exists(self, path: pathlib.Path) -> bool:
         folder, file = self._split(path)
         if self._is_temporary(folder):
-            writing = self._writing(folder, make=not file)
-            assert writing or file
+            # A rank may have no file; it seals that, or the checkpoint would never be whole.
+            writing = self._writing(folder, make=not file and self._config.world_size != 1)
             if not file and writing and writing.run.rank != 0:
                 writing.seal()
                 return True
@@ -129,14 +140,12 @@ class CairnStorage(Storage):
                              else bool(self._committed(folder)))
 
     def getsize(self, path: pathlib.Path) -> int:
-        return self._shard(path).bytes
+        return self._shard(path, look=True).bytes
 
     def ls(self, path: pathlib.Path) -> list[str]:
         folder, file = self._split(path)
         if not folder:
-            run = open_run(self._config.run, read_only=True, socket=self._config.socket, rank=self._config.rank,
-                           world_size=self._config.world_size)
-            return [f"step_{row.step}" for row in run.list() if not row.superseded]
+            return [f"step_{row.step}" for row in self._reader().list() if not row.superseded]
         writing = self._writing(folder, make=False) if self._is_temporary(folder) else None
         found = None if writing else self._committed(folder)
         names = list(writing.files) if writing else list(found.shards) if found else []
@@ -171,22 +180,23 @@ class CairnStorage(Storage):
         if writing:
             _files.forget(writing)
             return
-        open_run(self._config.run, read_only=True, socket=self._config.socket, rank=self._config.rank,
-                 world_size=self._config.world_size).remove(self._step(folder))
+        self._reader().remove(self._step(folder))
 
-    def rename(self, src_path: pathlib.Path, dst_path: pathlib.Path, is_directory: bool = False,
-               background_cleanup: bool = False) -> None:
+    def rename(self, src_path: pathlib.Path, dst_path: pathlib.Path, *arguments: Any, **options: Any) -> None:
         folder, file = self._split(src_path)
         to_folder, to_file = self._split(dst_path)
         writing = self._writing(folder, make=False)
         if file:
             if not writing or folder != to_folder:
                 raise FileNotFoundError(str(src_path))
+            if any(name.startswith(to_file + "/") for name in writing.files):
+                raise IsADirectoryError(str(dst_path))
             writing.rename(file, to_file)
             return
         if not writing or self._step(folder) != self._step(to_folder):
             raise FileNotFoundError(f"{src_path}: nothing is being written there, or {dst_path} is another step")
-        if self._committed(to_folder):
+        found = self._committed(to_folder)
+        if found and found.attempt >= writing.run.attempt:  # an earlier job's, from which this one did not go on, is replaced
             raise FileExistsError(f"{dst_path} is a committed checkpoint; save under another step, or delete it first")
         writing.commit()
 

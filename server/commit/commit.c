@@ -8,26 +8,17 @@
 #include <stdlib.h>
 
 #include "api/documents/digest.h"
-#include "api/documents/manifest.h"
-#include "api/table/layout.h"
-#include "api/table/table.h"
-#include "common/buf.h"
-#include "common/clock.h"
-#include "common/hash/hash.h"
 #include "common/hooks.h"
 #include "common/log.h"
-#include "common/text.h"
 #include "plan/cover.h"
 #include "server/copies/copies.h"
 #include "server/guard/identity.h"
-#include "server/guard/jobs.h"
 #include "server/guard/records.h"
 #include "server/http/waiters.h"
 #include "server/ledger/layouts.h"
 #include "server/ledger/shards.h"
 #include "server/metrics.h"
 #include "server/retention/retain.h"
-#include "store/whole.h"
 
 /* Never reached: CAIRN_MANIFEST_BYTES_MAX ends a version of far fewer shards. */
 #define SHARDS_MAX (CAIRN_MANIFEST_BYTES_MAX / 8)
@@ -42,12 +33,6 @@ struct replicas {
     json_t *warnings;
     size_t more;
 };
-
-static void free_replicas(struct replicas *replicas) {
-    json_decref(replicas->first);
-    json_decref(replicas->reported);
-    json_decref(replicas->warnings);
-}
 
 static enum cairn_code report_replica(struct replicas *replicas, const char *name,
                                       const json_t *first, uint32_t rank, const char *crc,
@@ -102,13 +87,6 @@ static char *replica_warnings(const struct replicas *replicas) {
     return all ? json_dumps(all, JSON_COMPACT) : NULL;
 }
 
-static void log_replicas(const struct replicas *replicas, const char *version_id) {
-    size_t count = json_array_size(replicas->warnings) + replicas->more;
-    if (!count) return;
-    cairn_log(WARN, "commit.replicas_differ", "version=%s tensors=%zu first=\"%s\"", version_id,
-              count, json_string_value(json_array_get(replicas->warnings, 0)));
-}
-
 /* ---- state of a commit ---- */
 
 struct rank_table {
@@ -117,12 +95,12 @@ struct rank_table {
     struct cairn_buf bytes;
 };
 struct work {
-    struct cairn_srv *server;
+    struct srv *server;
     struct cairn_store_worker *worker;
     const char *id;
     uint64_t from_ms, from_us; /* start: the server's clock, and the machine's */
-    struct cairn_srv_lease lease;
-    struct cairn_srv_version version;
+    struct srv_lease lease;
+    struct srv_version version;
     bool whole, has_room;
     uint64_t weight_bytes;
     struct cairn_manifest manifest;
@@ -138,6 +116,7 @@ struct work {
     struct replicas replicas;
     struct cairn_store_presence presence; /* of the objects; started, then judged */
     struct cairn_key prefix;              /* of presence */
+    char *keys;                           /* of presence's objects */
     uint64_t waited_ms;                   /* for presence */
     uint8_t manifest_sha256[32];
     bool final; /* the failure is permanent: the version is given up */
@@ -154,16 +133,17 @@ static void release_work(struct work *work) {
     cairn_manifest_release(&work->manifest);
     cairn_buf_release(&work->checksums);
     cairn_buf_release(&work->text);
-    cairn_srv_version_release(&work->version);
-    free_replicas(&work->replicas);
-    if (work->has_room) cairn_srv_jobs_give_room(work->server);
+    srv_version_release(&work->version);
+    json_decref(work->replicas.first);
+    json_decref(work->replicas.reported);
+    json_decref(work->replicas.warnings);
+    if (work->has_room) srv_jobs_give_room(work->server);
 }
 
 /* ---- reading the rows ---- */
 
-static enum cairn_code add_shard(void *argument, const struct cairn_srv_shard_row *row,
+static enum cairn_code add_shard(struct work *work, const struct srv_shard_row *row,
                                  struct cairn_error *err) {
-    struct work *work = argument;
     struct cairn_manifest *manifest = &work->manifest;
     size_t before = manifest->shard_count;
     CAIRN_ASSERT(row->rank < work->version.world_size);
@@ -191,9 +171,8 @@ static enum cairn_code add_shard(void *argument, const struct cairn_srv_shard_ro
                : CAIRN_OK;
 }
 
-static enum cairn_code add_rank(void *argument, const struct cairn_srv_rank_sealed *rank,
+static enum cairn_code add_rank(struct work *work, const struct srv_rank_sealed *rank,
                                 struct cairn_error *err) {
-    struct work *work = argument;
     CAIRN_ASSERT(rank->rank < work->version.world_size); /* the capacity of tables */
     CAIRN_ASSERT(!work->table_count || work->tables[work->table_count - 1].rank < rank->rank);
     CAIRN_TRY(add_replicas(&work->replicas, rank->rank, rank->replicated, err));
@@ -218,35 +197,32 @@ static void digest_layout(struct work *work) {
                         work->layout_digest);
 }
 
-static struct cairn_srv_layout layout_of(const struct work *work,
-                                         const struct cairn_version_id *writer) {
-    struct cairn_srv_layout layout = {.run_id = work->version.run_id, .writer = *writer};
+static struct srv_layout layout_of(const struct work *work, const struct cairn_version_id *writer) {
+    struct srv_layout layout = {.run_id = work->version.run_id, .writer = *writer};
     memcpy(layout.digest, work->layout_digest, 32);
     return layout;
 }
 
 /* Q33: the layout's object is chosen once, in the row: a repeat must write the same manifest. */
-static enum cairn_code choose_layout(struct cairn_srv_tx *tx, struct work *work,
+static enum cairn_code choose_layout(struct srv_tx *tx, struct work *work,
                                      struct cairn_error *err) {
     if (!work->version.has_writer) {
-        CAIRN_TRY(
-            cairn_srv_layout_choose(tx, work->id, work->version.run_id, work->layout_digest, err));
-        cairn_srv_version_release(&work->version);
-        CAIRN_TRY(cairn_srv_version_get(tx, work->id, &work->version, err));
+        CAIRN_TRY(srv_layout_choose(tx, work->id, work->version.run_id, work->layout_digest, err));
+        srv_version_release(&work->version);
+        CAIRN_TRY(srv_version_get(tx, work->id, &work->version, err));
         CAIRN_ASSERT(work->version.has_writer);
     }
-    struct cairn_srv_layout layout = layout_of(work, &work->version.layout_writer);
-    return cairn_srv_layout_there(tx, &layout, &work->layout_known, err);
+    struct srv_layout layout = layout_of(work, &work->version.layout_writer);
+    return srv_layout_there(tx, &layout, &work->layout_known, err);
 }
 
 /* Only a layout that was not proven before needs the tables. */
-static enum cairn_code load_tables(struct cairn_srv_tx *tx, struct work *work,
-                                   struct cairn_error *err) {
+static enum cairn_code load_tables(struct srv_tx *tx, struct work *work, struct cairn_error *err) {
     for (size_t i = 0; i < work->table_count; i++) {
         struct rank_table *table = &work->tables[i];
         bool there = false;
         table->bytes.limit = CAIRN_TABLE_BYTES_MAX;
-        CAIRN_TRY(cairn_srv_table_get(tx, table->digest, &table->bytes, &there, err));
+        CAIRN_TRY(srv_table_get(tx, table->digest, &table->bytes, &there, err));
         if (!there)
             return cairn_fail(err, CAIRN_INTERNAL, "the table of rank %u is gone", table->rank);
     }
@@ -254,24 +230,33 @@ static enum cairn_code load_tables(struct cairn_srv_tx *tx, struct work *work,
 }
 
 /* A write transaction, because it stores the choice of the layout's object. */
-static enum cairn_code load_rows(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct work *work = argument;
-    CAIRN_TRY(cairn_srv_version_expect(tx, work->id, err));
-    CAIRN_TRY(cairn_srv_version_whole_expect(tx, work->id, err));
-    CAIRN_TRY(cairn_srv_lease_take_expect(tx, &work->lease, err));
-    CAIRN_TRY(cairn_srv_shards_all_expect(tx, work->id, err));
-    CAIRN_TRY(cairn_srv_version_get(tx, work->id, &work->version, err));
-    CAIRN_TRY(cairn_srv_version_whole(tx, &work->version, &work->whole, err));
+SRV_CHANGE(load_rows, struct work *work) {
+    CAIRN_TRY(srv_version_expect(tx, work->id, err));
+    CAIRN_TRY(srv_version_whole_expect(tx, work->id, err));
+    CAIRN_TRY(srv_lease_take_expect(tx, &work->lease, err));
+    CAIRN_TRY(srv_shards_all_expect(tx, work->id, err));
+    CAIRN_TRY(srv_version_get(tx, work->id, &work->version, err));
+    CAIRN_TRY(srv_version_whole(tx, &work->version, &work->whole, err));
     if (!work->whole) return CAIRN_OK;
     work->checksums.limit = CAIRN_GIB;
     work->tables = calloc((size_t)work->version.world_size + 1, sizeof(*work->tables));
     if (!work->tables) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the rank tables");
     work->replicas = (struct replicas){json_object(), json_object(), json_array(), 0};
     /* In the order of the manifest and of checksums.bin. */
-    CAIRN_TRY(cairn_srv_shards_all(tx, work->id, add_shard, work, err));
-    CAIRN_TRY(cairn_srv_ranks_sealed(tx, work->id, add_rank, work, err));
+    {
+        SRV_GET(rows, shards, srv_shards_all(tx, work->id, &shards, err));
+        SQL_EACH(&shards, err) {
+            const struct srv_shard_row row = srv_row_shard(&shards);
+            CAIRN_TRY(add_shard(work, &row, err));
+        }
+    }
+    SRV_GET(rows, ranks, srv_ranks_sealed(tx, work->id, &ranks, err));
+    SQL_EACH(&ranks, err) {
+        const struct srv_rank_sealed row = srv_row_rank_sealed(&ranks);
+        CAIRN_TRY(add_rank(work, &row, err));
+    }
     CAIRN_ASSERT(work->ranks_sealed == work->version.world_size); /* as "whole" counted */
-    CAIRN_TRY(cairn_srv_lease_take_in(tx, &work->lease, err));    /* as expected above */
+    CAIRN_TRY(srv_lease_take_in(tx, &work->lease, err));          /* as expected above */
     if (!work->table_count) return CAIRN_OK;
     digest_layout(work);
     CAIRN_TRY(choose_layout(tx, work, err));
@@ -280,16 +265,13 @@ static enum cairn_code load_rows(struct cairn_srv_tx *tx, void *argument, struct
 
 /* ---- giving up ---- */
 
-static enum cairn_code abort_version(struct cairn_srv_tx *tx, void *argument,
-                                     struct cairn_error *err) {
-    struct work *work = argument;
-    CAIRN_AUTO(srv_version) version = {0};
-    CAIRN_TRY(cairn_srv_lease_check(tx, &work->lease, err));
-    CAIRN_TRY(cairn_srv_version_get(tx, work->id, &version, err));
+SRV_CHANGE(abort_version, struct work *work) {
+    CAIRN_TRY(srv_lease_check(tx, &work->lease, err));
+    SRV_GET(version, version, srv_version_get(tx, work->id, &version, err));
     if (version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
-    struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, work->why.code, work->why.message};
+    struct srv_move move = {CAIRN_EVENT_GIVE_UP, work->why.code, work->why.message};
     work->changed = true;
-    return cairn_srv_version_move(tx, &version, &move, err);
+    return srv_version_move(tx, &version, &move, err);
 }
 
 /* A failed proof is permanent, since seals are final; work->why names the place. */
@@ -297,12 +279,12 @@ static enum cairn_code give_up(struct work *work, struct cairn_error *err) {
     CAIRN_ASSERT(work->final || !CAIRN_RULE(Q53));
     CAIRN_ASSERT(!work->committed);
     CAIRN_ASSERT(work->why.code); /* shown to other ranks and people */
-    CAIRN_TRY(cairn_srv_catalog_write(work->server->catalog, abort_version, work, err));
+    CAIRN_TRY(srv_catalog_write(work->server->catalog, abort_version, work, err));
     cairn_log(WARN, "commit.refused", "version=%s step=%" PRIu64 " cause=\"%s\"", work->id,
               work->version.step, work->why.message);
     if (!work->changed) return CAIRN_OK;
-    cairn_srv_waiters_wake_version(work->server->waiters, &work->version.id, &work->version.name);
-    cairn_srv_jobs_sweep(work->server);
+    srv_waiters_wake_version(work->server->waiters, &work->version.id, &work->version.name);
+    srv_jobs_sweep(work->server);
     return CAIRN_OK;
 }
 
@@ -311,22 +293,35 @@ static enum cairn_code give_up(struct work *work, struct cairn_error *err) {
  * An uploader with a missing mount or a wrong prefix stores its shards elsewhere; and an object
  * that existed at registration may be gone at commit. */
 
-static void release_keys(struct cairn_store_object *objects, size_t count) {
-    for (size_t i = 0; i < count; i++) free(objects[i].key);
-    free(objects);
+static void release_objects(struct work *work) {
+    free(CAIRN_TAKE(work->presence.objects));
+    free(CAIRN_TAKE(work->keys));
 }
 
-static enum cairn_code fill_objects(const struct work *work, struct cairn_store_object *ret,
-                                    struct cairn_error *err) {
-    struct cairn_version_place place = cairn_srv_version_place(&work->version);
-    for (size_t i = 0; i < work->manifest.shard_count; i++) {
-        const struct cairn_manifest_shard *shard = &work->manifest.shards[i];
-        struct cairn_key key;
-        cairn_key_shard(&place, cairn_view_of(shard->name), &key);
-        ret[i] =
-            (struct cairn_store_object){.key = strdup(key.text), .size_bytes = shard->size_bytes};
-        if (!ret[i].key) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to look at objects");
+/* All keys in one block: to print each by itself took as long as to look at its object. */
+static enum cairn_code fill_objects(struct work *work, struct cairn_error *err) {
+    const struct cairn_manifest *manifest = &work->manifest;
+    struct cairn_version_place place = srv_version_place(&work->version);
+    struct cairn_key folder;
+    cairn_key_shards(&place, &folder);
+    size_t folder_size = strlen(folder.text), bytes = 1;
+    for (size_t i = 0; i < manifest->shard_count; i++)
+        bytes += folder_size + strlen(manifest->shards[i].name) + 1;
+    struct cairn_store_object *objects = calloc(manifest->shard_count + 1, sizeof(*objects));
+    work->presence.objects = objects;
+    work->keys = malloc(bytes);
+    if (!objects || !work->keys)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to look at objects");
+    char *key = work->keys;
+    for (size_t i = 0; i < manifest->shard_count; i++) {
+        const struct cairn_manifest_shard *shard = &manifest->shards[i];
+        size_t size = strlen(shard->name) + 1;
+        objects[i] = (struct cairn_store_object){.key = key, .size_bytes = shard->size_bytes};
+        memcpy(key, folder.text, folder_size);
+        memcpy(key + folder_size, shard->name, size);
+        key += folder_size + size;
     }
+    CAIRN_ASSERT(key + 1 == work->keys + bytes);
     return CAIRN_OK;
 }
 
@@ -342,7 +337,7 @@ static enum cairn_code judge_presence(const struct work *work, struct cairn_erro
     CAIRN_ASSERT(object->known && (!object->found || object->found_bytes != object->size_bytes));
     const struct cairn_manifest_shard *shard = &work->manifest.shards[at];
     /* A missing object proves nothing if the store is unmounted or another catalog's. */
-    CAIRN_TRY(cairn_srv_identity_compare(work->server, work->worker, err));
+    CAIRN_TRY(srv_identity_compare(work->server, work->worker, err));
     const char *node = work->nodes[at];
     size_t bad = presence->count - presence->there_count;
     if (!object->found)
@@ -364,19 +359,17 @@ static enum cairn_code judge_presence(const struct work *work, struct cairn_erro
 static enum cairn_code look_at_objects(struct work *work, struct cairn_error *err) {
     size_t count = work->manifest.shard_count;
     if (!CAIRN_RULE(Q55)) return CAIRN_OK;
-    uint64_t from_ms = cairn_srv_mono_ms(work->server);
+    uint64_t from_ms = srv_mono_ms(work->server);
     struct cairn_store_presence *presence = &work->presence;
-    struct cairn_version_place place = cairn_srv_version_place(&work->version);
+    struct cairn_version_place place = srv_version_place(&work->version);
     cairn_key_version_prefix(&place, &work->prefix);
     *presence = (struct cairn_store_presence){.prefix = work->prefix.text, .count = count};
-    presence->objects = calloc(count + 1, sizeof(*presence->objects));
-    if (!presence->objects) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to look at objects");
-    enum cairn_code code = fill_objects(work, presence->objects, err);
+    enum cairn_code code = fill_objects(work, err);
     if (code)
-        release_keys(presence->objects, count);
+        release_objects(work);
     else
         cairn_store_presence_start(presence, work->worker);
-    work->waited_ms = cairn_srv_mono_ms(work->server) - from_ms;
+    work->waited_ms = srv_mono_ms(work->server) - from_ms;
     return code;
 }
 
@@ -384,15 +377,15 @@ static enum cairn_code look_at_objects(struct work *work, struct cairn_error *er
 static enum cairn_code judge_objects(struct work *work, struct cairn_error *err) {
     struct cairn_store_presence *presence = &work->presence;
     if (!CAIRN_RULE(Q55)) return CAIRN_OK;
-    uint64_t from_ms = cairn_srv_mono_ms(work->server);
+    uint64_t from_ms = srv_mono_ms(work->server);
     enum cairn_code code = cairn_store_presence_finish(presence, work->worker, err);
     bool looked = !code;
     if (!code) code = judge_presence(work, err);
     work->final = looked && code == CAIRN_CORRUPT;
-    work->waited_ms += cairn_srv_mono_ms(work->server) - from_ms;
+    work->waited_ms += srv_mono_ms(work->server) - from_ms;
     cairn_log(DEBUG, "commit.objects", "version=%s shards=%zu requests=%u waited_ms=%" PRIu64,
               work->id, presence->count, presence->requests, work->waited_ms);
-    release_keys(presence->objects, presence->count);
+    release_objects(work);
     return code;
 }
 
@@ -410,17 +403,10 @@ static enum cairn_code build_layout(struct work *work, struct cairn_buf *ret,
 
 static enum cairn_code prove(struct work *work, struct cairn_buf *layout_bytes,
                              struct cairn_error *err) {
+    CAIRN_AUTO(layout) layout = {0};
     CAIRN_TRY(build_layout(work, layout_bytes, err));
-    struct cairn_layout layout = {0};
     CAIRN_TRY(cairn_layout_open(cairn_buf_view(layout_bytes), &layout, err));
-    enum cairn_code code = cairn_plan_cover_prove_until(&layout, &work->server->stopping, err);
-    cairn_layout_release(&layout);
-    return code;
-}
-
-static enum cairn_code read_tables(struct cairn_srv_tx *tx, void *argument,
-                                   struct cairn_error *err) {
-    return load_tables(tx, argument, err);
+    return cairn_plan_cover_prove(&layout, &work->server->stopping, err);
 }
 
 /* Checks a known layout object; if it was removed, writes it again from this version's tables. */
@@ -432,7 +418,9 @@ static enum cairn_code write_layout(struct work *work, struct cairn_buf *layout_
         struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key.text};
         enum cairn_code code = cairn_store_perform(work->worker, &head, err);
         if (code != CAIRN_NOT_FOUND) return code;
-        CAIRN_TRY(cairn_srv_catalog_read(work->server->catalog, read_tables, work, err));
+        SRV_LOOK(look, work->server->catalog, err);
+        CAIRN_TRY(load_tables(look.tx, work, err));
+        srv_look_release(&look);
         CAIRN_TRY(build_layout(work, layout_bytes, err));
     }
     CAIRN_TRY(cairn_store_put_same(work->worker, key.text, cairn_buf_view(layout_bytes), err));
@@ -443,7 +431,7 @@ static enum cairn_code write_layout(struct work *work, struct cairn_buf *layout_
 /* ---- manifest ---- */
 
 static enum cairn_code encode_manifest(struct work *work, struct cairn_error *err) {
-    const struct cairn_srv_version *version = &work->version;
+    const struct srv_version *version = &work->version;
     struct cairn_manifest *manifest = &work->manifest;
     manifest->origin = (struct cairn_version_origin){
         .name = version->name, .attempt = version->attempt, .step = version->step, .n = version->n};
@@ -470,21 +458,19 @@ static enum cairn_code encode_manifest(struct work *work, struct cairn_error *er
 /* Q53: the stored manifest names another object for the same layout, chosen in a life of this
  * catalog that a backup has made it forget. Manifests are never replaced, so that choice stands
  * unless its object was swept (V20). The object of our own choice is swept when unused. */
-static enum cairn_code take_choice(struct cairn_srv_tx *tx, void *argument,
-                                   struct cairn_error *err) {
-    struct work *work = argument;
+SRV_CHANGE(take_choice, struct work *work) {
     const char *chosen = work->manifest.layout_writer.text;
-    struct cairn_srv_layout stored = layout_of(work, &work->manifest.layout_writer);
-    struct cairn_srv_layout ours = layout_of(work, &work->version.layout_writer);
+    struct srv_layout stored = layout_of(work, &work->manifest.layout_writer);
+    struct srv_layout ours = layout_of(work, &work->version.layout_writer);
     bool swept = false;
-    CAIRN_TRY(cairn_srv_lease_check(tx, &work->lease, err));
-    CAIRN_TRY(cairn_srv_layout_swept(tx, &stored, &swept, err));
+    CAIRN_TRY(srv_lease_check(tx, &work->lease, err));
+    CAIRN_TRY(srv_layout_swept(tx, &stored, &swept, err));
     if (swept)
         return cairn_fail(err, CAIRN_CONFLICT,
                           "its manifest is there and names a layout object of %s that was swept",
                           chosen);
-    CAIRN_TRY(cairn_srv_layout_add(tx, &ours, err));
-    return cairn_srv_layout_rechoose(tx, work->id, chosen, err);
+    CAIRN_TRY(srv_layout_add(tx, &ours, err));
+    return srv_layout_rechoose(tx, work->id, chosen, err);
 }
 
 /* Does nothing unless the rows encode to `stored` once they name its object for the layout. */
@@ -496,7 +482,7 @@ static enum cairn_code take_layout(struct work *work, const struct cairn_manifes
     CAIRN_TRY(cairn_manifest_encode(&work->manifest, &ours, err));
     if (ours.size != canonical.size || memcmp(ours.data, canonical.data, ours.size))
         return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_catalog_write(work->server->catalog, take_choice, work, err));
+    CAIRN_TRY(srv_catalog_write(work->server->catalog, take_choice, work, err));
     cairn_log(INFO, "commit.layout_taken", "version=%s writer=%s", work->id,
               stored->layout_writer.text);
     work->again = true;
@@ -528,17 +514,8 @@ static enum cairn_code take_stored(struct work *work, const char *key, struct ca
     return CAIRN_OK;
 }
 
-static enum cairn_code write_checksums(struct work *work, struct cairn_error *err) {
-    struct cairn_version_place place = cairn_srv_version_place(&work->version);
-    struct cairn_key key;
-    cairn_key_checksums(&place, &key);
-    CAIRN_TRY(cairn_store_put_same(work->worker, key.text, cairn_buf_view(&work->checksums), err));
-    CAIRN_CRASHPOINT("server.commit.after_checksums");
-    return CAIRN_OK;
-}
-
 static enum cairn_code write_manifest(struct work *work, struct cairn_error *err) {
-    struct cairn_version_place place = cairn_srv_version_place(&work->version);
+    struct cairn_version_place place = srv_version_place(&work->version);
     struct cairn_key key;
     cairn_key_manifest(&place, &key);
     cairn_sha256_of(cairn_buf_view(&work->text), work->manifest_sha256);
@@ -552,56 +529,52 @@ static enum cairn_code write_manifest(struct work *work, struct cairn_error *err
 
 /* ---- the one commit point ---- */
 
-static enum cairn_code flip(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct work *work = argument;
+SRV_CHANGE(flip, struct work *work) {
     CAIRN_ASSERT(work->whole);
     CAIRN_ASSERT(!work->final);
     work->committed = false;
-    CAIRN_TRY(cairn_srv_lease_check_expect(tx, &work->lease, err));
-    CAIRN_TRY(cairn_srv_version_expect(tx, work->id, err));
-    CAIRN_TRY(cairn_srv_run_expect(tx, &work->version.name, err));
-    CAIRN_TRY(cairn_srv_tx_run_thawed_expect(tx, work->version.run_id, err));
-    CAIRN_TRY(cairn_srv_lease_check(tx, &work->lease, err));
-    cairn_srv_version_release(&work->version);
-    CAIRN_TRY(cairn_srv_version_get(tx, work->id, &work->version, err));
-    CAIRN_AUTO(srv_run) run = {0};
-    CAIRN_TRY(cairn_srv_run_get(tx, &work->version.name, &run, err));
-    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, run.id, err));
+    CAIRN_TRY(srv_lease_check_expect(tx, &work->lease, err));
+    CAIRN_TRY(srv_version_expect(tx, work->id, err));
+    CAIRN_TRY(srv_run_expect(tx, &work->version.name, err));
+    CAIRN_TRY(srv_tx_run_thawed_expect(tx, work->version.run_id, err));
+    CAIRN_TRY(srv_lease_check(tx, &work->lease, err));
+    srv_version_release(&work->version);
+    CAIRN_TRY(srv_version_get(tx, work->id, &work->version, err));
+    SRV_GET(run, run, srv_run_get(tx, &work->version.name, &run, err));
+    CAIRN_TRY(srv_tx_run_thawed(tx, run.id, err));
     if (work->version.state != CAIRN_STATE_OPEN || run.attempt != work->version.attempt)
         return CAIRN_OK;
-    struct cairn_srv_move move = {.event = CAIRN_EVENT_COMMIT};
+    struct srv_move move = {.event = CAIRN_EVENT_COMMIT};
     CAIRN_ASSERT(!work->version.recorded);
-    CAIRN_TRY(cairn_srv_version_move(tx, &work->version, &move, err));
+    CAIRN_TRY(srv_version_move(tx, &work->version, &move, err));
     CAIRN_ASSERT(work->version.state == CAIRN_STATE_COMMITTED);
-    work->version.committed_ms = cairn_srv_wall_ms(work->server);
+    work->version.committed_ms = srv_wall_ms(work->server);
     work->version.bytes = work->manifest.total_bytes;
     work->version.shards = work->manifest.shard_count;
     memcpy(work->version.manifest_sha256, work->manifest_sha256, sizeof(work->manifest_sha256));
     work->committed = true;
     CAIRN_AUTO_HEAP char *warnings = replica_warnings(&work->replicas);
     if (!warnings) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for warnings");
-    CAIRN_TRY(cairn_srv_version_set_committed(tx, &work->version, warnings, err));
+    CAIRN_TRY(srv_version_set_committed(tx, &work->version, warnings, err));
     bool shown = false;
-    if (!CAIRN_RULE(Q24))
-        CAIRN_TRY(cairn_srv_version_set_recorded(tx, &work->version, &shown, err));
-    if (!CAIRN_RULE(Q52)) CAIRN_TRY(cairn_srv_record_supersede(tx, &work->version, err));
-    struct cairn_srv_layout layout = layout_of(work, &work->version.layout_writer);
-    return work->table_count ? cairn_srv_layout_use(tx, &layout, err) : CAIRN_OK;
+    if (!CAIRN_RULE(Q24)) CAIRN_TRY(srv_version_set_recorded(tx, &work->version, &shown, err));
+    if (!CAIRN_RULE(Q52)) CAIRN_TRY(srv_record_supersede(tx, &work->version, err));
+    struct srv_layout layout = layout_of(work, &work->version.layout_writer);
+    return work->table_count ? srv_layout_use(tx, &layout, err) : CAIRN_OK;
 }
 
 /* ---- one run of the commit ---- */
 
-/* Failures in what seals and registrations fixed are permanent. */
-static bool is_verdict(enum cairn_code code) {
-    return code == CAIRN_BEGIN_DIFFERS || code == CAIRN_INVALID || code == CAIRN_TABLE_INVALID ||
-           code == CAIRN_TOO_LARGE;
-}
-
 /* Documents before the manifest; the sweep deletes them with a version that is given up (Q33). */
 static enum cairn_code write_parts(struct work *work, struct cairn_buf *layout_bytes,
                                    struct cairn_error *err) {
+    struct cairn_version_place place = srv_version_place(&work->version);
+    struct cairn_key key;
     if (work->table_count) CAIRN_TRY(write_layout(work, layout_bytes, err));
-    return write_checksums(work, err);
+    cairn_key_checksums(&place, &key);
+    CAIRN_TRY(cairn_store_put_same(work->worker, key.text, cairn_buf_view(&work->checksums), err));
+    CAIRN_CRASHPOINT("server.commit.after_checksums");
+    return CAIRN_OK;
 }
 
 /* Every failure that ends the version sets work->final. Q55: the objects are judged before the
@@ -613,7 +586,9 @@ static enum cairn_code prove_and_write(struct work *work, struct cairn_error *er
     enum cairn_code code = CAIRN_OK;
     if (work->table_count && !work->layout_known) code = prove(work, &layout_bytes, err);
     if (!code) code = encode_manifest(work, err);
-    work->final = is_verdict(code);
+    /* Failures in what seals and registrations fixed are permanent. */
+    work->final = code == CAIRN_BEGIN_DIFFERS || code == CAIRN_INVALID ||
+                  code == CAIRN_TABLE_INVALID || code == CAIRN_TOO_LARGE;
     if (code) return code;
     CAIRN_TRY(look_at_objects(work, err));
     struct cairn_error why = {0};
@@ -621,10 +596,7 @@ static enum cairn_code prove_and_write(struct work *work, struct cairn_error *er
     enum cairn_code written = look_first ? CAIRN_OK : write_parts(work, &layout_bytes, &why);
     CAIRN_TRY(judge_objects(work, err));
     if (look_first) written = write_parts(work, &layout_bytes, &why);
-    if (written) {
-        *err = why;
-        return written;
-    }
+    CAIRN_TRY(cairn_pass(err, written, &why));
     return write_manifest(work, err);
 }
 
@@ -632,69 +604,62 @@ static enum cairn_code commit_whole(struct work *work, struct cairn_error *err) 
     enum cairn_code code = prove_and_write(work, &work->why);
     if (code && work->final) return give_up(work, err);
     if (code == CAIRN_CONFLICT && !CAIRN_RULE(Q53)) return give_up(work, err);
-    if (code) {
-        *err = work->why;
-        return code;
-    }
-    CAIRN_TRY(cairn_srv_catalog_write(work->server->catalog, flip, work, err));
+    CAIRN_TRY(cairn_pass(err, code, &work->why));
+    CAIRN_TRY(srv_catalog_write(work->server->catalog, flip, work, err));
     if (!work->committed) return CAIRN_OK; /* given up in between: the sweep cleans up */
     CAIRN_CRASHPOINT("server.commit.after_transaction");
-    log_replicas(&work->replicas, work->id);
-    cairn_srv_version_release(&work->version);
+    size_t differing = json_array_size(work->replicas.warnings) + work->replicas.more;
+    if (differing)
+        cairn_log(WARN, "commit.replicas_differ", "version=%s tensors=%zu first=\"%s\"", work->id,
+                  differing, json_string_value(json_array_get(work->replicas.warnings, 0)));
+    srv_version_release(&work->version);
     return CAIRN_OK;
 }
 
-static enum cairn_code look_at_version(struct cairn_srv_tx *tx, void *argument,
-                                       struct cairn_error *err) {
-    struct work *work = argument;
-    cairn_srv_version_release(&work->version);
-    CAIRN_TRY(cairn_srv_version_get(tx, work->id, &work->version, err));
-    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, work->version.run_id, err));
+static enum cairn_code look_at_version(struct work *work, struct cairn_error *err) {
+    SRV_LOOK(look, work->server->catalog, err);
+    srv_version_release(&work->version);
+    CAIRN_TRY(srv_version_get(look.tx, work->id, &work->version, err));
+    CAIRN_TRY(srv_tx_run_thawed(look.tx, work->version.run_id, err));
     if (work->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
-    return cairn_srv_version_weight(tx, work->id, &work->weight_bytes, err);
-}
-
-/* The duration until waiters were woken. */
-static void say_took(const struct work *work) {
-    cairn_metrics_observe(
-        work->server->metrics,
-        (struct cairn_metric_at){.family = CAIRN_SRV_METRIC_commit_duration_seconds},
-        cairn_mono_us() - work->from_us);
-    cairn_log(DEBUG, "commit.took", "version=%s ms=%" PRIu64, work->id,
-              cairn_srv_mono_ms(work->server) - work->from_ms);
+    return srv_version_weight(look.tx, work->id, &work->weight_bytes, err);
 }
 
 static enum cairn_code run_once(struct work *work, struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_catalog_read(work->server->catalog, look_at_version, work, err));
+    CAIRN_TRY(look_at_version(work, err));
     if (work->version.state == CAIRN_STATE_OPEN) {
-        work->has_room = cairn_srv_jobs_take_room(work->server, work->weight_bytes);
+        work->has_room = srv_jobs_take_room(work->server, work->weight_bytes);
         if (work->server->stopping)
             return cairn_fail(err, CAIRN_CANCELLED, "the server is stopping");
-        cairn_srv_version_release(&work->version);
-        CAIRN_TRY(cairn_srv_catalog_write(work->server->catalog, load_rows, work, err));
+        srv_version_release(&work->version);
+        CAIRN_TRY(srv_catalog_write(work->server->catalog, load_rows, work, err));
         if (!work->whole) return CAIRN_OK;
-        CAIRN_TRY(cairn_srv_lease_take(&work->lease, err)); /* held since load_rows, else busy */
+        CAIRN_TRY(srv_lease_take(&work->lease, err)); /* held since load_rows, else busy */
         CAIRN_TRY(commit_whole(work, err));
-        CAIRN_TRY(cairn_srv_catalog_read(work->server->catalog, look_at_version, work, err));
+        CAIRN_TRY(look_at_version(work, err));
     }
     bool done = work->version.recorded && (CAIRN_RULE(Q24) || !work->committed);
     if (work->version.state != CAIRN_STATE_COMMITTED || done) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_lease_take(&work->lease, err));
+    CAIRN_TRY(srv_lease_take(&work->lease, err));
     CAIRN_ASSERT(!work->final); /* a version that was given up has no record */
-    CAIRN_TRY(
-        cairn_srv_record_write(work->server, work->worker, &work->version, &work->lease, err));
-    if (work->committed) say_took(work);
-    cairn_srv_record_drop_rows(work->server, &work->version);
-    cairn_srv_retain_after_commit(work->server, work->worker, &work->version.name);
-    (void)cairn_srv_tiering_run(work->server, work->worker, &work->version.name);
+    CAIRN_TRY(srv_record_write(work->server, work->worker, &work->version, &work->lease, err));
+    if (work->committed) { /* the duration until waiters were woken */
+        cairn_metrics_observe(work->server->metrics, SRV_METRIC(commit_duration_seconds),
+                              cairn_mono_us() - work->from_us);
+        cairn_log(DEBUG, "commit.took", "version=%s ms=%" PRIu64, work->id,
+                  srv_mono_ms(work->server) - work->from_ms);
+    }
+    srv_record_drop_rows(work->server, &work->version);
+    srv_retain_after_commit(work->server, work->worker, &work->version.name);
+    (void)srv_tiering_run(work->server, work->worker, &work->version.name);
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_commit_run(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                     const char *version_id, struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_thawed(server, err));
+enum cairn_code srv_commit_run(struct srv *server, struct cairn_store_worker *worker,
+                               const char *version_id, struct cairn_error *err) {
+    CAIRN_TRY(srv_thawed(server, err));
     if (server->stopping) return cairn_fail(err, CAIRN_CANCELLED, "the server is stopping");
-    uint64_t from_ms = cairn_srv_mono_ms(server), from_us = cairn_mono_us();
+    uint64_t from_ms = srv_mono_ms(server), from_us = cairn_mono_us();
     enum cairn_code code = CAIRN_OK;
     bool again = true;
     for (int i = 0; i < 2 && again; i++) {
@@ -704,9 +669,9 @@ enum cairn_code cairn_srv_commit_run(struct cairn_srv *server, struct cairn_stor
                             .from_ms = from_ms,
                             .from_us = from_us};
         struct cairn_error why = {0};
-        cairn_srv_lease_init(&work.lease, server, "version", version_id);
+        srv_lease_init(&work.lease, server, "version", version_id);
         code = run_once(&work, &why);
-        cairn_srv_lease_end(&work.lease);
+        srv_lease_end(&work.lease);
         if (code && err) *err = why;
         again = work.again;
         release_work(&work);

@@ -24,6 +24,5 @@
 #include "server/server.h"
 
 /* Also writes a missing record. CAIRN_OK also when nothing was to do. */
-enum cairn_code cairn_srv_commit_run(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                     const char *version_id,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_commit_run(struct srv *server, struct cairn_store_worker *worker,
+                               const char *version_id, struct cairn_error *err) CAIRN_MUST_USE;

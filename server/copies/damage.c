@@ -16,7 +16,6 @@
 #include <stdlib.h>
 
 #include "common/log.h"
-#include "common/text.h"
 #include "server/copies/copies.h"
 #include "server/http/waiters.h"
 
@@ -25,61 +24,60 @@
 #define FAILURES_MAX 4096
 #define AWAY_MS UINT64_C(60000)
 
-enum cairn_code cairn_srv_copy_turn(struct cairn_srv_tx *tx, const struct cairn_srv *server,
-                                    const char *version, const struct cairn_srv_copy *copy,
-                                    enum cairn_srv_copy_state state, struct cairn_error *err) {
-    struct cairn_srv_copy turned = *copy;
+enum cairn_code srv_copy_turn(struct srv_tx *tx, const struct srv *server, const char *version,
+                              const struct srv_copy *copy, enum srv_copy_state state,
+                              struct cairn_error *err) {
+    struct srv_copy turned = *copy;
     turned.state = state;
-    turned.changed_ms = cairn_srv_wall_ms(server);
-    return cairn_srv_copy_put(tx, version, &turned, err);
+    turned.changed_ms = srv_wall_ms(server);
+    return srv_copy_put(tx, version, &turned, err);
 }
 
 /* ---- holds ---- */
 
 struct failure {
-    char version[CAIRN_VERSION_ID_BYTES], store[CAIRN_SRV_TIER_NAME_BYTES];
+    char version[CAIRN_VERSION_ID_BYTES], store[SRV_TIER_NAME_BYTES];
     uint64_t pause_ms, until_ms;
     struct failure *next;
 };
 struct away {
-    char store[CAIRN_SRV_TIER_NAME_BYTES];
+    char store[SRV_TIER_NAME_BYTES];
     char version[CAIRN_VERSION_ID_BYTES]; /* the version that probes it; "": none yet */
     uint64_t until_ms;
 };
-struct cairn_srv_copying {
-    struct cairn_srv_copy_hold *holds;
+struct srv_copying {
+    struct srv_copy_hold *holds;
     struct failure *failures;
     size_t failure_count;
-    struct away away[CAIRN_SRV_TIERS_MAX];
+    struct away away[SRV_TIERS_MAX];
     size_t away_count;
 };
 
 /* The server's list, allocated with its first entry; the caller holds the lock. */
-static struct cairn_srv_copying *list_of(struct cairn_srv_tiers *tiers) {
+static struct srv_copying *list_of(struct srv_tiers *tiers) {
     if (!tiers->copying) tiers->copying = calloc(1, sizeof(*tiers->copying));
     return tiers->copying;
 }
 
-static void free_if_empty(struct cairn_srv_tiers *tiers) {
-    const struct cairn_srv_copying *copying = tiers->copying;
+static void free_if_empty(struct srv_tiers *tiers) {
+    const struct srv_copying *copying = tiers->copying;
     if (!copying || copying->holds || copying->failures || copying->away_count) return;
     free(tiers->copying);
     tiers->copying = NULL;
 }
 
-static struct cairn_srv_copy_hold *find_hold(const struct cairn_srv_tiers *tiers,
-                                             const char *version) {
-    struct cairn_srv_copy_hold *hold = tiers->copying ? tiers->copying->holds : NULL;
+static struct srv_copy_hold *find_hold(const struct srv_tiers *tiers, const char *version) {
+    struct srv_copy_hold *hold = tiers->copying ? tiers->copying->holds : NULL;
     while (hold && strcmp(hold->version, version)) hold = hold->next;
     return hold;
 }
 
-static enum cairn_code enter_hold(struct cairn_srv_copy_hold *hold, struct cairn_error *err) {
-    struct cairn_srv_tiers *tiers = hold->server->tiers;
+static enum cairn_code enter_hold(struct srv_copy_hold *hold, struct cairn_error *err) {
+    struct srv_tiers *tiers = hold->server->tiers;
     CAIRN_HOLD(&tiers->lock);
     if (find_hold(tiers, hold->version))
         return cairn_fail(err, CAIRN_BUSY, "a copy of %s is being made or removed", hold->version);
-    struct cairn_srv_copying *copying = list_of(tiers);
+    struct srv_copying *copying = list_of(tiers);
     if (!copying) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to copy a version");
     hold->next = copying->holds;
     copying->holds = hold;
@@ -87,23 +85,23 @@ static enum cairn_code enter_hold(struct cairn_srv_copy_hold *hold, struct cairn
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_copy_hold_take(struct cairn_srv_copy_hold *hold, struct cairn_srv *server,
-                                         const char *version, struct cairn_error *err) {
-    *hold = (struct cairn_srv_copy_hold){.server = server};
+enum cairn_code srv_copy_hold_take(struct srv_copy_hold *hold, struct srv *server,
+                                   const char *version, struct cairn_error *err) {
+    *hold = (struct srv_copy_hold){.server = server};
     (void)cairn_text_copy(hold->version, sizeof(hold->version), version);
-    cairn_srv_lease_init(&hold->lease, server, "copy", version);
+    srv_lease_init(&hold->lease, server, "copy", version);
     CAIRN_TRY(enter_hold(hold, err));
-    enum cairn_code code = cairn_srv_lease_take(&hold->lease, err);
-    if (code) cairn_srv_copy_hold_end(hold);
+    enum cairn_code code = srv_lease_take(&hold->lease, err);
+    if (code) srv_copy_hold_end(hold);
     return code;
 }
 
-void cairn_srv_copy_hold_end(struct cairn_srv_copy_hold *hold) {
+void srv_copy_hold_end(struct srv_copy_hold *hold) {
     if (!hold->held) return;
-    cairn_srv_lease_end(&hold->lease);
-    struct cairn_srv_tiers *tiers = hold->server->tiers;
+    srv_lease_end(&hold->lease);
+    struct srv_tiers *tiers = hold->server->tiers;
     CAIRN_HOLD(&tiers->lock);
-    struct cairn_srv_copy_hold **at = &tiers->copying->holds;
+    struct srv_copy_hold **at = &tiers->copying->holds;
     while (*at && *at != hold) at = &(*at)->next;
     CAIRN_ASSERT(*at);
     *at = hold->next;
@@ -111,13 +109,13 @@ void cairn_srv_copy_hold_end(struct cairn_srv_copy_hold *hold) {
     free_if_empty(tiers);
 }
 
-bool cairn_srv_copy_is_held(struct cairn_srv *server, const char *version) {
+bool srv_copy_is_held(struct srv *server, const char *version) {
     if (!server->tiers) return false;
     CAIRN_HOLD(&server->tiers->lock);
     return find_hold(server->tiers, version);
 }
 
-static struct failure **find_failure(struct cairn_srv_copying *copying, const char *version,
+static struct failure **find_failure(struct srv_copying *copying, const char *version,
                                      const char *store) {
     struct failure **at = &copying->failures;
     while (*at && (strcmp((*at)->version, version) || strcmp((*at)->store, store)))
@@ -125,18 +123,17 @@ static struct failure **find_failure(struct cairn_srv_copying *copying, const ch
     return at;
 }
 
-static void drop_failure(struct cairn_srv_copying *copying, struct failure **at) {
+static void drop_failure(struct srv_copying *copying, struct failure **at) {
     struct failure *failure = *at;
     *at = failure->next;
     copying->failure_count--;
     free(failure);
 }
 
-void cairn_srv_copy_failed(struct cairn_srv *server, const char *version, const char *store,
-                           bool failed) {
-    struct cairn_srv_tiers *tiers = server->tiers;
+void srv_copy_failed(struct srv *server, const char *version, const char *store, bool failed) {
+    struct srv_tiers *tiers = server->tiers;
     CAIRN_HOLD(&tiers->lock);
-    struct cairn_srv_copying *copying = list_of(tiers);
+    struct srv_copying *copying = list_of(tiers);
     if (!copying) return; /* without memory there is no pause: retried at the next sweep */
     struct failure **at = find_failure(copying, version, store), *fresh = NULL;
     if (!failed && *at) drop_failure(copying, at);
@@ -150,57 +147,57 @@ void cairn_srv_copy_failed(struct cairn_srv *server, const char *version, const 
     if (failed && *at) {
         uint64_t pause_ms = (*at)->pause_ms ? 2 * (*at)->pause_ms : PAUSE_MS_MIN;
         (*at)->pause_ms = cairn_min_u64(pause_ms, PAUSE_MS_MAX);
-        (*at)->until_ms = cairn_srv_mono_ms(server) + (*at)->pause_ms;
+        (*at)->until_ms = srv_mono_ms(server) + (*at)->pause_ms;
     }
     free_if_empty(tiers);
 }
 
-bool cairn_srv_copy_may_try(struct cairn_srv *server, const char *version, const char *store) {
-    struct cairn_srv_tiers *tiers = server->tiers;
+bool srv_copy_may_try(struct srv *server, const char *version, const char *store) {
+    struct srv_tiers *tiers = server->tiers;
     CAIRN_HOLD(&tiers->lock);
     if (!tiers->copying) return true;
     struct failure *failure = *find_failure(tiers->copying, version, store);
-    return !failure || failure->until_ms <= cairn_srv_mono_ms(server);
+    return !failure || failure->until_ms <= srv_mono_ms(server);
 }
 
 /* ---- stores that are away ---- */
 
-static struct away *find_away(struct cairn_srv_copying *copying, const char *store) {
+static struct away *find_away(struct srv_copying *copying, const char *store) {
     for (size_t i = 0; copying && i < copying->away_count; i++)
         if (!strcmp(copying->away[i].store, store)) return &copying->away[i];
     return NULL;
 }
 
-void cairn_srv_copy_asked(struct cairn_srv *server, const char *store, enum cairn_code code) {
-    struct cairn_srv_tiers *tiers = server->tiers;
+void srv_copy_asked(struct srv *server, const char *store, enum cairn_code code) {
+    struct srv_tiers *tiers = server->tiers;
     bool is_away = code == CAIRN_UNAVAILABLE || code == CAIRN_TIMEOUT;
     if (!tiers) return;
     CAIRN_HOLD(&tiers->lock);
-    struct cairn_srv_copying *copying = is_away ? list_of(tiers) : tiers->copying;
+    struct srv_copying *copying = is_away ? list_of(tiers) : tiers->copying;
     struct away *away = find_away(copying, store);
     if (!code && away) *away = copying->away[--copying->away_count];
-    if (is_away && copying && !away && copying->away_count < CAIRN_SRV_TIERS_MAX) {
+    if (is_away && copying && !away && copying->away_count < SRV_TIERS_MAX) {
         away = &copying->away[copying->away_count++];
-        *away = (struct away){.until_ms = cairn_srv_mono_ms(server) + AWAY_MS};
+        *away = (struct away){.until_ms = srv_mono_ms(server) + AWAY_MS};
         (void)cairn_text_copy(away->store, sizeof(away->store), store);
     }
     free_if_empty(tiers);
 }
 
-bool cairn_srv_copy_may_ask(struct cairn_srv *server, const char *version, const char *store) {
-    struct cairn_srv_tiers *tiers = server->tiers;
+bool srv_copy_may_ask(struct srv *server, const char *version, const char *store) {
+    struct srv_tiers *tiers = server->tiers;
     if (!tiers) return true;
     CAIRN_HOLD(&tiers->lock);
     struct away *away = find_away(tiers->copying, store);
     if (!away || !strcmp(away->version, version)) return true;
-    if (away->until_ms > cairn_srv_mono_ms(server)) return false;
+    if (away->until_ms > srv_mono_ms(server)) return false;
     (void)cairn_text_copy(away->version, sizeof(away->version), version);
-    away->until_ms = cairn_srv_mono_ms(server) + AWAY_MS;
+    away->until_ms = srv_mono_ms(server) + AWAY_MS;
     return true;
 }
 
-void cairn_srv_copies_forget_failures(struct cairn_srv *server) {
-    struct cairn_srv_tiers *tiers = server->tiers;
+void srv_copies_forget_failures(struct srv *server) {
+    struct srv_tiers *tiers = server->tiers;
     if (!tiers) return;
     CAIRN_HOLD(&tiers->lock);
     while (tiers->copying && tiers->copying->failures)
@@ -212,26 +209,25 @@ void cairn_srv_copies_forget_failures(struct cairn_srv *server) {
 /* ---- damage ---- */
 
 struct noting {
-    struct cairn_srv *server;
-    const struct cairn_srv_damage *found;
-    struct cairn_srv_version version;
-    struct cairn_srv_copy copy;
+    struct srv *server;
+    const struct srv_damage *found;
+    struct srv_version version;
+    struct srv_copy copy;
     uint64_t known;
     bool differs;
 };
 
-static enum cairn_code compare_damage(struct cairn_srv_tx *tx, void *argument,
+static enum cairn_code compare_damage(struct srv_tx *tx, struct noting *noting,
                                       struct cairn_error *err) {
-    struct noting *noting = argument;
-    const struct cairn_srv_damage *found = noting->found;
-    struct cairn_srv_copies copies;
+    const struct srv_damage *found = noting->found;
+    struct srv_copies copies;
     noting->differs = false;
-    cairn_srv_version_release(&noting->version);
-    CAIRN_TRY(cairn_srv_version_get(tx, found->version, &noting->version, err));
-    CAIRN_TRY(cairn_srv_copies_get(tx, found->version, &copies, err));
-    const struct cairn_srv_copy *copy = cairn_srv_copies_find(&copies, found->store);
+    srv_version_release(&noting->version);
+    CAIRN_TRY(srv_version_get(tx, found->version, &noting->version, err));
+    CAIRN_TRY(srv_copies_get(tx, found->version, &copies, err));
+    const struct srv_copy *copy = srv_copies_find(&copies, found->store);
     bool there = noting->version.state == CAIRN_STATE_COMMITTED && copy &&
-                 copy->state == CAIRN_SRV_COPY_WHOLE && copy->changed_ms == found->changed_ms;
+                 copy->state == SRV_COPY_WHOLE && copy->changed_ms == found->changed_ms;
     if (!there) return CAIRN_OK; /* 4 */
     noting->copy = *copy;
     noting->known = copy->damaged;
@@ -241,22 +237,20 @@ static enum cairn_code compare_damage(struct cairn_srv_tx *tx, void *argument,
     return CAIRN_OK;
 }
 
-static enum cairn_code put_damage(struct cairn_srv_tx *tx, void *argument,
-                                  struct cairn_error *err) {
-    static const enum cairn_srv_event worse = CAIRN_SRV_EVENT_COPY_DAMAGED,
-                                      sound = CAIRN_SRV_EVENT_COPY_SOUND;
+static enum cairn_code put_damage(struct srv_tx *tx, void *argument, struct cairn_error *err) {
+    static const enum srv_event worse = SRV_EVENT_COPY_DAMAGED, sound = SRV_EVENT_COPY_SOUND;
     struct noting *noting = argument;
     CAIRN_TRY(compare_damage(tx, noting, err));
     if (!noting->differs) return CAIRN_OK;
-    noting->copy.damaged_ms = cairn_srv_wall_ms(noting->server);
+    noting->copy.damaged_ms = srv_wall_ms(noting->server);
     bool mended_in_part = noting->copy.damaged && noting->copy.damaged < noting->known;
-    const enum cairn_srv_event *event = noting->copy.damaged ? &worse : &sound;
-    return cairn_srv_copy_damage_put(tx, noting->found->version, &noting->copy,
-                                     mended_in_part ? NULL : event, err);
+    const enum srv_event *event = noting->copy.damaged ? &worse : &sound;
+    return srv_copy_damage_put(tx, noting->found->version, &noting->copy,
+                               mended_in_part ? NULL : event, err);
 }
 
 static void tell_damage(const struct noting *noting) {
-    const struct cairn_srv_version *version = &noting->version;
+    const struct srv_version *version = &noting->version;
     const char *store = noting->found->store;
     if (noting->copy.damaged > noting->known)
         cairn_log(WARN, "copy.damaged", "version=%s step=%" PRIu64 " store=%s objects=%" PRIu64,
@@ -264,35 +258,39 @@ static void tell_damage(const struct noting *noting) {
     if (!noting->copy.damaged)
         cairn_log(INFO, "copy.sound", "version=%s step=%" PRIu64 " store=%s", version->id.text,
                   version->step, store);
-    cairn_srv_waiters_wake_version(noting->server->waiters, &version->id, &version->name);
+    srv_waiters_wake_version(noting->server->waiters, &version->id, &version->name);
 }
 
-void cairn_srv_damage_note(struct cairn_srv *server, const struct cairn_srv_damage *damage) {
+static enum cairn_code note_damage(struct noting *noting, struct cairn_error *err) {
+    struct srv_catalog *catalog = noting->server->catalog;
+    {
+        SRV_LOOK(look, catalog, err);
+        CAIRN_TRY(compare_damage(look.tx, noting, err));
+    }
+    return noting->differs ? srv_catalog_write(catalog, put_damage, noting, err) : CAIRN_OK;
+}
+
+void srv_damage_note(struct srv *server, const struct srv_damage *damage) {
     struct noting noting = {.server = server, .found = damage};
     struct cairn_error why = {0};
     if (!damage->objects && !damage->all) return;
-    enum cairn_code code = cairn_srv_catalog_read(server->catalog, compare_damage, &noting, &why);
-    if (!code && noting.differs)
-        code = cairn_srv_catalog_write(server->catalog, put_damage, &noting, &why);
+    enum cairn_code code = note_damage(&noting, &why);
     if (code && code != CAIRN_NOT_FOUND)
         cairn_log(WARN, "copy.damage_untold",
                   "version=%s store=%s objects=%" PRIu64 " cause=\"%s\"", damage->version,
                   damage->store, damage->objects, why.message);
     if (!code && noting.differs) tell_damage(&noting);
-    cairn_srv_version_release(&noting.version);
+    srv_version_release(&noting.version);
 }
 
-static enum cairn_code count_damaged(struct cairn_srv_tx *tx, void *argument,
-                                     struct cairn_error *err) {
-    return cairn_srv_copies_damaged(tx, argument, err);
-}
-
-uint64_t cairn_srv_damage_text(struct cairn_srv *server, char ret[CAIRN_SRV_DAMAGE_BYTES]) {
-    struct cairn_srv_damaged_copies found = {.count = 0};
+uint64_t srv_damage_text(struct srv *server, char ret[SRV_DAMAGE_BYTES]) {
+    SRV_AUTO(look) look = {0};
+    struct srv_damaged_copies found = {.count = 0};
     ret[0] = '\0';
-    if (cairn_srv_catalog_read(server->catalog, count_damaged, &found, NULL) || !found.count)
+    if (srv_look_begin(server->catalog, &look, NULL) || srv_copies_damaged(look.tx, &found, NULL) ||
+        !found.count)
         return 0;
-    snprintf(ret, CAIRN_SRV_DAMAGE_BYTES,
+    snprintf(ret, SRV_DAMAGE_BYTES,
              "%" PRIu64 " %s damaged objects; of %s/%s@%" PRIu64 " in store %s %" PRIu64
              ": cairn verify --repair",
              found.count, found.count == 1 ? "copy has" : "copies have", found.name.project,

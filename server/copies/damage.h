@@ -14,15 +14,15 @@
 
 #include "server/server.h"
 
-struct cairn_srv_damage {
+struct srv_damage {
     const char *version, *store;
     uint64_t objects;   /* damaged or missing ones */
     bool all;           /* `objects` is exact: every object was read; false: a lower bound */
     int64_t changed_ms; /* changed_ms of the copy's row when the check began */
 };
-void cairn_srv_damage_note(struct cairn_srv *server, const struct cairn_srv_damage *damage);
+void srv_damage_note(struct srv *server, const struct srv_damage *damage);
 
 /* Counts damaged copies and describes the first; 0 and "" if none, or the catalog cannot be
  * read. */
-#define CAIRN_SRV_DAMAGE_BYTES 600
-uint64_t cairn_srv_damage_text(struct cairn_srv *server, char ret[CAIRN_SRV_DAMAGE_BYTES]);
+#define SRV_DAMAGE_BYTES 600
+uint64_t srv_damage_text(struct srv *server, char ret[SRV_DAMAGE_BYTES]);

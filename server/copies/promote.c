@@ -22,28 +22,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/clock.h"
-#include "common/hash/hash.h"
 #include "common/hooks.h"
 #include "common/log.h"
 #include "common/memory.h"
-#include "common/text.h"
 #include "server/copies/copies.h"
 #include "server/guard/identity.h"
 #include "server/http/waiters.h"
-#include "server/ledger/runs.h"
 #include "server/metrics.h"
 #include "server/sweep/sweep_objects.h"
 #include "store/multipart.h"
-#include "store/whole.h"
 
 #define TELL_MS 500
 #define CAUSE_BYTES 200 /* leaves room for the store's name and the remedy */
 #define READ_MS_MAX 60000
 #define AGAIN_MS 200
 
-enum cairn_code cairn_srv_copy_say_full(enum cairn_code code, const char *store, const char *to_do,
-                                        struct cairn_error *err) {
+enum cairn_code srv_copy_say_full(enum cairn_code code, const char *store, const char *to_do,
+                                  struct cairn_error *err) {
     if (code != CAIRN_NO_SPACE || !err) return code;
     char cause[CAUSE_BYTES]; /* shortened in its middle, by its keys: the end states the reason */
     cairn_utf8_shorten(cause, sizeof(cause), err->message);
@@ -52,14 +47,14 @@ enum cairn_code cairn_srv_copy_say_full(enum cairn_code code, const char *store,
     return code;
 }
 
-void cairn_srv_shard_copy_release(struct cairn_srv_shard_copy *copy) {
+void srv_shard_copy_release(struct srv_shard_copy *copy) {
     cairn_pages_unmap(copy->buffer, copy->buffer_bytes);
     copy->buffer = NULL;
     copy->buffer_bytes = 0;
 }
 
 struct shard_run {
-    struct cairn_srv_shard_copy *copy;
+    struct srv_shard_copy *copy;
     const struct cairn_manifest_shard *shard;
     size_t index;
     struct cairn_key key;
@@ -71,7 +66,7 @@ struct shard_run {
 
 /* 5. */
 static void make_token(const struct shard_run *run, char ret[CAIRN_UUID_TEXT_BYTES]) {
-    const struct cairn_srv_shard_copy *copy = run->copy;
+    const struct srv_shard_copy *copy = run->copy;
     uint8_t digest[CAIRN_SHA256_BYTES];
     CAIRN_AUTO(buf) text = {0};
     if (cairn_buf_printf(&text, NULL, "cairn-copy-1\n%s\n%s\n%s", copy->version->place.id.text,
@@ -81,11 +76,11 @@ static void make_token(const struct shard_run *run, char ret[CAIRN_UUID_TEXT_BYT
     cairn_uuid_from_digest(digest, ret);
 }
 
-static enum cairn_code reserve(struct cairn_srv_shard_copy *copy, uint64_t bytes,
+static enum cairn_code reserve(struct srv_shard_copy *copy, uint64_t bytes,
                                struct cairn_error *err) {
     uint64_t wanted = cairn_max_u64(bytes, CAIRN_MULTIPART_READ_BYTES);
     if (copy->buffer_bytes >= wanted) return CAIRN_OK;
-    cairn_srv_shard_copy_release(copy);
+    srv_shard_copy_release(copy);
     copy->buffer = cairn_pages_map((size_t)wanted);
     if (!copy->buffer) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to copy a shard");
     copy->buffer_bytes = (size_t)wanted;
@@ -98,12 +93,12 @@ static const uint8_t *checksums_of(const struct shard_run *run, uint64_t offset)
 }
 
 static enum cairn_code prepare_upload(struct shard_run *run, struct cairn_error *err) {
-    struct cairn_srv_shard_copy *copy = run->copy;
+    struct srv_shard_copy *copy = run->copy;
     char token[CAIRN_UUID_TEXT_BYTES];
     enum cairn_code code = CAIRN_OK;
     uint64_t size = run->shard->size_bytes, count = cairn_div_up(size, CAIRN_BLOCK_BYTES);
     uint64_t part_bytes = cairn_multipart_part_bytes(cairn_store_profile(copy->to->store), size,
-                                                     CAIRN_SRV_COPY_PART_BYTES, 1);
+                                                     SRV_COPY_PART_BYTES, 1);
     CAIRN_TRY(reserve(copy, cairn_min_u64(part_bytes, size), err));
     CAIRN_AUTO_HEAP uint32_t *blocks = calloc((size_t)count + 1, sizeof(*blocks));
     if (!blocks) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to copy a shard");
@@ -133,22 +128,22 @@ static void log_again(void *owner, const struct cairn_error *why) {
 
 static enum cairn_code read_part(struct shard_run *run, const struct cairn_multipart_action *action,
                                  struct cairn_error *err) {
-    const struct cairn_srv_shard_copy *copy = run->copy;
-    struct cairn_srv_tier_range range = {.key = run->key.text,
-                                         .offset = action->offset,
-                                         .length = action->length,
-                                         .into = copy->buffer,
-                                         .tags = copy->tags,
-                                         .object = run->index,
-                                         .object_count = copy->version->manifest.shard_count,
-                                         .object_bytes = run->shard->size_bytes,
-                                         .checksums = checksums_of(run, action->offset),
-                                         .wait_ms = READ_MS_MAX,
-                                         .again = log_again,
-                                         .owner = run};
+    const struct srv_shard_copy *copy = run->copy;
+    struct srv_tier_range range = {.key = run->key.text,
+                                   .offset = action->offset,
+                                   .length = action->length,
+                                   .into = copy->buffer,
+                                   .tags = copy->tags,
+                                   .object = run->index,
+                                   .object_count = copy->version->manifest.shard_count,
+                                   .object_bytes = run->shard->size_bytes,
+                                   .checksums = checksums_of(run, action->offset),
+                                   .wait_ms = READ_MS_MAX,
+                                   .again = log_again,
+                                   .owner = run};
     if (!action->length) return CAIRN_OK;
     CAIRN_ASSERT(action->length <= copy->buffer_bytes);
-    return cairn_srv_tier_read(copy->server, copy->worker, copy->where, &range, err);
+    return srv_tier_read(copy->server, copy->worker, copy->where, &range, err);
 }
 
 static enum cairn_store_op op_of(enum cairn_multipart_kind kind) {
@@ -201,16 +196,16 @@ static void fill_request(struct shard_run *run, const struct cairn_multipart_act
 
 /* Finds the nearest copy that the target can copy from, and its current ETag. */
 static void find_source(struct shard_run *run) {
-    const struct cairn_srv_shard_copy *copy = run->copy;
+    const struct srv_shard_copy *copy = run->copy;
     for (size_t i = 0; i < copy->where->count && !run->source && !copy->replaces; i++) {
-        struct cairn_srv_tier *tier = copy->where->tiers[i];
-        bool main = cairn_srv_tier_is_main(copy->server, tier);
+        struct srv_tier *tier = copy->where->tiers[i];
+        bool main = srv_tier_is_main(copy->server, tier);
         struct cairn_store_worker *worker = copy->worker;
         struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = run->key.text};
         if (!cairn_store_copies_from(copy->to->store, tier->store)) continue;
-        if (!main && cairn_srv_tier_borrow(copy->server, tier, &worker, NULL)) continue;
+        if (!main && srv_tier_borrow(copy->server, tier, &worker, NULL)) continue;
         enum cairn_code code = cairn_store_perform(worker, &head, NULL);
-        if (!main) cairn_srv_tier_return(copy->server, tier, worker);
+        if (!main) srv_tier_return(copy->server, tier, worker);
         if (code || head.object_bytes != run->shard->size_bytes || !head.etag[0]) continue;
         run->source = tier->store;
         memcpy(run->source_etag, head.etag, sizeof(run->source_etag));
@@ -260,7 +255,7 @@ static bool wait_before_next(struct shard_run *run, bool failed) {
 }
 
 static void perform_action(struct shard_run *run, const struct cairn_multipart_action *action) {
-    struct cairn_srv_shard_copy *copy = run->copy;
+    struct srv_shard_copy *copy = run->copy;
     struct cairn_store_request request;
     struct cairn_error why = {0};
     bool carries = action->kind == CAIRN_MULTIPART_PUT || action->kind == CAIRN_MULTIPART_PART;
@@ -300,8 +295,7 @@ static enum cairn_code run_to_its_end(struct shard_run *run, struct cairn_error 
     }
 }
 
-enum cairn_code cairn_srv_shard_copy(struct cairn_srv_shard_copy *copy, size_t shard,
-                                     struct cairn_error *err) {
+enum cairn_code srv_shard_copy(struct srv_shard_copy *copy, size_t shard, struct cairn_error *err) {
     struct shard_run run = {
         .copy = copy, .shard = &copy->version->manifest.shards[shard], .index = shard};
     cairn_key_shard(&copy->version->place, cairn_view_of(run.shard->name), &run.key);
@@ -315,8 +309,8 @@ enum cairn_code cairn_srv_shard_copy(struct cairn_srv_shard_copy *copy, size_t s
 
 /* ---- check that a copy is whole ---- */
 
-struct cairn_committed cairn_srv_committed_of(const struct cairn_srv_version *version) {
-    struct cairn_committed ret = {.place = cairn_srv_version_place(version), .has_digest = true};
+struct cairn_committed srv_committed_of(const struct srv_version *version) {
+    struct cairn_committed ret = {.place = srv_version_place(version), .has_digest = true};
     memcpy(ret.manifest_sha256, version->manifest_sha256, sizeof(ret.manifest_sha256));
     return ret;
 }
@@ -368,9 +362,9 @@ static enum cairn_code look_at_objects(struct cairn_store_worker *worker,
     return code;
 }
 
-enum cairn_code cairn_srv_copy_look(struct cairn_store_worker *worker,
-                                    const struct cairn_committed *version, unsigned heads,
-                                    struct cairn_error *err) {
+enum cairn_code srv_copy_look(struct cairn_store_worker *worker,
+                              const struct cairn_committed *version, unsigned heads,
+                              struct cairn_error *err) {
     static const enum cairn_document documents[] = {CAIRN_DOCUMENT_MANIFEST, CAIRN_DOCUMENT_LAYOUT,
                                                     CAIRN_DOCUMENT_RECORD};
     CAIRN_TRY(look_at_objects(worker, version, err));
@@ -390,99 +384,96 @@ enum cairn_code cairn_srv_copy_look(struct cairn_store_worker *worker,
 
 /* ---- rows ---- */
 
-static enum cairn_code is_copied(const struct cairn_srv_version *version, struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_version_there(version, err));
+static enum cairn_code is_copied(const struct srv_version *version, struct cairn_error *err) {
+    CAIRN_TRY(srv_version_there(version, err));
     bool good = version->state == CAIRN_STATE_COMMITTED && version->recorded && !version->trashed;
     if (good) return CAIRN_OK;
     return cairn_fail(
         err, CAIRN_NOT_COMMITTED, "%s is %s: what is committed and not in the trash is copied",
         version->id.text,
-        version->trashed ? "in the trash" : cairn_state_text(cairn_srv_version_shown(version)));
+        version->trashed ? "in the trash" : cairn_state_text(srv_version_shown(version)));
 }
 
-enum cairn_code cairn_srv_promote_want(struct cairn_srv_tx *tx,
-                                       const struct cairn_srv_version *version,
-                                       const struct cairn_srv_promote_wish *wish, bool *ret_whole,
-                                       struct cairn_error *err) {
-    struct cairn_srv_copies copies;
+enum cairn_code srv_promote_want(struct srv_tx *tx, const struct srv_version *version,
+                                 const struct srv_promote_wish *wish, bool *ret_whole,
+                                 struct cairn_error *err) {
+    struct srv_copies copies;
     CAIRN_TRY(is_copied(version, err));
-    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, version->run_id, err));
-    CAIRN_TRY(cairn_srv_copies_get(tx, version->id.text, &copies, err));
-    const struct cairn_srv_copy *there = cairn_srv_copies_find(&copies, wish->store);
-    *ret_whole = there && there->state == CAIRN_SRV_COPY_WHOLE;
-    struct cairn_srv_copy copy = {
-        .state = CAIRN_SRV_COPY_MAKING, .by_policy = wish->by_policy, .changed_ms = wish->wall_ms};
-    if (there && there->state == CAIRN_SRV_COPY_REMOVING)
+    CAIRN_TRY(srv_tx_run_thawed(tx, version->run_id, err));
+    CAIRN_TRY(srv_copies_get(tx, version->id.text, &copies, err));
+    const struct srv_copy *there = srv_copies_find(&copies, wish->store);
+    *ret_whole = there && there->state == SRV_COPY_WHOLE;
+    struct srv_copy copy = {
+        .state = SRV_COPY_MAKING, .by_policy = wish->by_policy, .changed_ms = wish->wall_ms};
+    if (there && there->state == SRV_COPY_REMOVING)
         return cairn_fail(err, CAIRN_IN_USE, "the copy of %s in %s is being removed",
                           version->id.text, wish->store);
     /* A caller's request overrides the policy's: the policy then no longer removes the copy. */
     bool same = there && there->by_policy <= wish->by_policy;
     if (*ret_whole) {
-        copy.state = CAIRN_SRV_COPY_WHOLE;
+        copy.state = SRV_COPY_WHOLE;
         copy.damaged = there->damaged;
         copy.damaged_ms = there->damaged_ms;
     }
-    if (there && there->state != CAIRN_SRV_COPY_GONE && same) return CAIRN_OK;
-    if (copies.count == CAIRN_SRV_COPIES_MAX && !there)
+    if (there && there->state != SRV_COPY_GONE && same) return CAIRN_OK;
+    if (copies.count == SRV_COPIES_MAX && !there)
         return cairn_fail(err, CAIRN_TOO_LARGE, "%s lies in %d stores already", version->id.text,
-                          CAIRN_SRV_COPIES_MAX);
+                          SRV_COPIES_MAX);
     (void)cairn_text_copy(copy.store, sizeof(copy.store), wish->store);
-    return cairn_srv_copy_put(tx, version->id.text, &copy, err);
+    return srv_copy_put(tx, version->id.text, &copy, err);
 }
 
 struct run {
-    struct cairn_srv_promote *promote;
-    struct cairn_srv_tier *to;
+    struct srv_promote *promote;
+    struct srv_tier *to;
     struct cairn_store_worker *target;
-    struct cairn_srv_copy_hold hold;
-    struct cairn_srv_version version;
-    struct cairn_srv_copies copies;
-    struct cairn_srv_where where;
+    struct srv_copy_hold hold;
+    struct srv_version version;
+    struct srv_copies copies;
+    struct srv_where where;
     struct cairn_committed documents;
     uint64_t done, total, told_ms;
     bool whole, wanted;
     struct cairn_error unwanted; /* why the copy stopped early, unless it was cancelled */
 };
 
-static enum cairn_code read_wish(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct run *run = argument;
+static enum cairn_code read_wish(struct srv_tx *tx, struct run *run, struct cairn_error *err) {
     const char *id = run->promote->version;
-    CAIRN_TRY(cairn_srv_lease_check(tx, &run->hold.lease, err));
-    cairn_srv_version_release(&run->version);
-    CAIRN_TRY(cairn_srv_version_get(tx, id, &run->version, err));
-    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, run->version.run_id, err));
-    CAIRN_TRY(cairn_srv_copies_get(tx, id, &run->copies, err));
-    const struct cairn_srv_copy *copy = cairn_srv_copies_find(&run->copies, run->promote->store);
+    CAIRN_TRY(srv_lease_check(tx, &run->hold.lease, err));
+    srv_version_release(&run->version);
+    CAIRN_TRY(srv_version_get(tx, id, &run->version, err));
+    CAIRN_TRY(srv_tx_run_thawed(tx, run->version.run_id, err));
+    CAIRN_TRY(srv_copies_get(tx, id, &run->copies, err));
+    const struct srv_copy *copy = srv_copies_find(&run->copies, run->promote->store);
     bool there = !is_copied(&run->version, NULL);
-    run->whole = copy && copy->state == CAIRN_SRV_COPY_WHOLE;
-    run->wanted = there && copy && copy->state == CAIRN_SRV_COPY_MAKING;
+    run->whole = copy && copy->state == SRV_COPY_WHOLE;
+    run->wanted = there && copy && copy->state == SRV_COPY_MAKING;
     return CAIRN_OK;
 }
 
 static enum cairn_code look_again(struct run *run, struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_thawed(run->promote->server, err));
-    CAIRN_TRY(cairn_srv_catalog_read(run->promote->server->catalog, read_wish, run, err));
+    CAIRN_TRY(srv_thawed(run->promote->server, err));
+    SRV_LOOK(look, run->promote->server->catalog, err);
+    CAIRN_TRY(read_wish(look.tx, run, err));
     if (run->wanted || run->whole) return CAIRN_OK;
     return cairn_fail(err, CAIRN_ABORTED, "nobody wants the copy of %s in %s any more",
                       run->promote->version, run->promote->store);
 }
 
-static enum cairn_code set_whole(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct run *run = argument;
+SRV_CHANGE(set_whole, struct run *run) {
     CAIRN_TRY(read_wish(tx, run, err));
     if (!run->wanted)
         return cairn_fail(err, CAIRN_ABORTED, "nobody wants the copy of %s in %s any more",
                           run->promote->version, run->promote->store);
-    return cairn_srv_copy_turn(tx, run->promote->server, run->promote->version,
-                               cairn_srv_copies_find(&run->copies, run->promote->store),
-                               CAIRN_SRV_COPY_WHOLE, err);
+    return srv_copy_turn(tx, run->promote->server, run->promote->version,
+                         srv_copies_find(&run->copies, run->promote->store), SRV_COPY_WHOLE, err);
 }
 
 /* ---- shards ---- */
 
 static bool goes_on(void *owner, uint64_t bytes) {
     struct run *run = owner;
-    const struct cairn_srv *server = run->promote->server;
+    const struct srv *server = run->promote->server;
     run->done += bytes;
     run->promote->copied_bytes += bytes;
     if (server->stopping) return false;
@@ -505,28 +496,28 @@ static enum cairn_code say_unwanted(const struct run *run, enum cairn_code code,
 }
 
 static enum cairn_code copy_shards(struct run *run, struct cairn_error *err) {
-    struct cairn_srv *server = run->promote->server;
+    struct srv *server = run->promote->server;
     const struct cairn_manifest *manifest = &run->documents.manifest;
-    struct cairn_srv_shard_copy copy = {.server = server,
-                                        .worker = run->promote->worker,
-                                        .where = &run->where,
-                                        .to = run->to,
-                                        .target = run->target,
-                                        .version = &run->documents,
-                                        .goes_on = goes_on,
-                                        .owner = run};
-    size_t tags = cairn_srv_tier_tags(manifest->shard_count);
+    struct srv_shard_copy copy = {.server = server,
+                                  .worker = run->promote->worker,
+                                  .where = &run->where,
+                                  .to = run->to,
+                                  .target = run->target,
+                                  .version = &run->documents,
+                                  .goes_on = goes_on,
+                                  .owner = run};
+    size_t tags = srv_tier_tags(manifest->shard_count);
     uint64_t before = 0;
     enum cairn_code code = cairn_store_tags_new(tags, &copy.tags, err);
     for (size_t i = 0; i < manifest->shard_count && !code; i++) {
-        code = cairn_srv_shard_copy(&copy, i, err);
+        code = srv_shard_copy(&copy, i, err);
         before += manifest->shards[i].size_bytes;
         run->done = before; /* counts a shard that was there, too */
         if (!code && !goes_on(run, 0)) code = cairn_fail(err, CAIRN_CANCELLED, "it was ended");
         if (!code) CAIRN_CRASHPOINT("server.promote.after_shard");
     }
     run->promote->within_bytes = copy.within_bytes;
-    cairn_srv_shard_copy_release(&copy);
+    srv_shard_copy_release(&copy);
     cairn_store_tags_free(copy.tags);
     return say_unwanted(run, code, err);
 }
@@ -538,10 +529,9 @@ static void tell_read_again(const char *key, const struct cairn_error *why) {
 }
 
 static enum cairn_code load_documents(struct run *run, struct cairn_error *err) {
-    struct cairn_srv_tier_documents from = {run->promote->server, run->promote->worker,
-                                            &run->where};
-    struct cairn_document_source source = cairn_srv_tier_documents(&from, tell_read_again);
-    run->documents = cairn_srv_committed_of(&run->version);
+    struct srv_tier_documents from = {run->promote->server, run->promote->worker, &run->where};
+    struct cairn_document_source source = srv_tier_documents(&from, tell_read_again);
+    run->documents = srv_committed_of(&run->version);
     CAIRN_TRY(cairn_committed_load(&run->documents, &source,
                                    CAIRN_DOCUMENT_BIT(RECORD) | CAIRN_DOCUMENT_BIT(MANIFEST) |
                                        CAIRN_DOCUMENT_BIT(CHECKSUMS) | CAIRN_DOCUMENT_BIT(LAYOUT),
@@ -553,16 +543,16 @@ static enum cairn_code load_documents(struct run *run, struct cairn_error *err) 
 
 static enum cairn_code put_document(struct run *run, const struct cairn_key *key,
                                     const struct cairn_buf *text, struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_lease_still(&run->hold.lease, err));
+    CAIRN_TRY(srv_lease_still(&run->hold.lease, err));
     return cairn_store_put_same(run->target, key->text, cairn_buf_view(text), err);
 }
 
 /* Reads do not need the attempt's record (docs/format.md), but a reindex from this store alone
  * does. If the original has lost it, the copy is made without it. */
 static enum cairn_code put_attempt(struct run *run, struct cairn_error *err) {
-    struct cairn_srv_where main = {.count = 0};
-    struct cairn_srv_tier_documents from = {run->promote->server, run->promote->worker, &main};
-    struct cairn_document_source source = cairn_srv_tier_documents(&from, tell_read_again);
+    struct srv_where main = {.count = 0};
+    struct srv_tier_documents from = {run->promote->server, run->promote->worker, &main};
+    struct cairn_document_source source = srv_tier_documents(&from, tell_read_again);
     const struct cairn_manifest *manifest = &run->documents.manifest;
     struct cairn_error why = {0};
     struct cairn_key key;
@@ -573,10 +563,7 @@ static enum cairn_code put_attempt(struct run *run, struct cairn_error *err) {
                   why.message);
         return CAIRN_OK;
     }
-    if (code) {
-        if (err) *err = why;
-        return code;
-    }
+    CAIRN_TRY(cairn_pass(err, code, &why));
     cairn_key_attempt(&run->version.name, manifest->origin.attempt, &key);
     CAIRN_TRY(put_document(run, &key, &run->documents.attempt_text, err));
     cairn_key_attempt_copy(&run->version.name, manifest->origin.attempt, &key);
@@ -606,74 +593,68 @@ static enum cairn_code put_documents(struct run *run, struct cairn_error *err) {
 /* For writes into the target only: CAIRN_NO_SPACE may also come from a local disk. */
 static enum cairn_code say_target_full(const struct run *run, enum cairn_code code,
                                        struct cairn_error *err) {
-    return cairn_srv_copy_say_full(code, run->promote->store, "make room, and it goes on by itself",
-                                   err);
+    return srv_copy_say_full(code, run->promote->store, "make room, and it goes on by itself", err);
 }
 
-static enum cairn_code copy(struct run *run, struct cairn_error *err) {
+static enum cairn_code copy_version(struct run *run, struct cairn_error *err) {
     CAIRN_AUTO(buf) record = {0};
     struct cairn_key key;
-    struct cairn_version_place place = cairn_srv_version_place(&run->version);
-    CAIRN_TRY(cairn_srv_sweep_end_uploads(run->target, &place, err));
+    struct cairn_version_place place = srv_version_place(&run->version);
+    CAIRN_TRY(srv_sweep_end_uploads(run->target, &place, err));
     CAIRN_TRY(load_documents(run, err));
     enum cairn_code code = copy_shards(run, err);
     if (!code) code = put_documents(run, err);
     if (code) return say_target_full(run, code, err);
-    CAIRN_TRY(cairn_srv_copy_look(run->target, &run->documents,
-                                  CAIRN_DOCUMENT_BIT(MANIFEST) | CAIRN_DOCUMENT_BIT(LAYOUT), err));
+    CAIRN_TRY(srv_copy_look(run->target, &run->documents,
+                            CAIRN_DOCUMENT_BIT(MANIFEST) | CAIRN_DOCUMENT_BIT(LAYOUT), err));
     CAIRN_TRY(look_again(run, err)); /* 3 */
     CAIRN_TRY(cairn_record_encode(&run->documents.record, &record, err));
     cairn_committed_key(&run->documents, CAIRN_DOCUMENT_RECORD, &key);
     code = put_document(run, &key, &record, err);
     if (code) return say_target_full(run, code, err);
     CAIRN_CRASHPOINT("server.promote.after_record");
-    return cairn_srv_catalog_write(run->promote->server->catalog, set_whole, run, err);
+    return srv_catalog_write(run->promote->server->catalog, set_whole, run, err);
 }
 
 static void tell_made(struct run *run) {
-    struct cairn_srv *server = run->promote->server;
-    cairn_metrics_add(server->metrics,
-                      (struct cairn_metric_at){.family = CAIRN_SRV_METRIC_copies_made_total}, 1);
-    cairn_metrics_add(server->metrics,
-                      (struct cairn_metric_at){.family = CAIRN_SRV_METRIC_copied_bytes_total},
-                      run->promote->copied_bytes);
+    struct srv *server = run->promote->server;
+    cairn_metrics_add(server->metrics, SRV_METRIC(copies_made_total), 1);
+    cairn_metrics_add(server->metrics, SRV_METRIC(copied_bytes_total), run->promote->copied_bytes);
     cairn_log(INFO, "copy.made",
               "version=%s step=%" PRIu64 " store=%s bytes=%" PRIu64 " within=%" PRIu64,
               run->promote->version, run->version.step, run->promote->store,
               run->promote->copied_bytes, run->promote->within_bytes);
-    cairn_srv_waiters_wake_version(server->waiters, &run->version.id, &run->version.name);
+    srv_waiters_wake_version(server->waiters, &run->version.id, &run->version.name);
 }
 
 static enum cairn_code run_held(struct run *run, struct cairn_error *err) {
-    struct cairn_srv_promote *promote = run->promote;
+    struct srv_promote *promote = run->promote;
     CAIRN_TRY(look_again(run, err));
     if (run->whole) return CAIRN_OK;
-    CAIRN_TRY(
-        cairn_srv_where_of(promote->server, promote->version, promote->store, &run->where, err));
-    CAIRN_TRY(cairn_srv_tier_borrow(promote->server, run->to, &run->target, err));
-    enum cairn_code code = cairn_srv_tier_ready(promote->server, run->to, run->target, err);
-    cairn_srv_copy_asked(promote->server, promote->store, code);
+    CAIRN_TRY(srv_where_of(promote->server, promote->version, promote->store, &run->where, err));
+    CAIRN_TRY(srv_tier_borrow(promote->server, run->to, &run->target, err));
+    enum cairn_code code = srv_tier_ready(promote->server, run->to, run->target, err);
+    srv_copy_asked(promote->server, promote->store, code);
     if (code) return say_target_full(run, code, err);
-    CAIRN_TRY(copy(run, err));
+    CAIRN_TRY(copy_version(run, err));
     tell_made(run);
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_promote_run(struct cairn_srv_promote *promote, struct cairn_error *err) {
-    struct cairn_srv *server = promote->server;
-    struct run run = {.promote = promote, .to = cairn_srv_tier_find(server, promote->store)};
+enum cairn_code srv_promote_run(struct srv_promote *promote, struct cairn_error *err) {
+    struct srv *server = promote->server;
+    struct run run = {.promote = promote, .to = srv_tier_find(server, promote->store)};
     struct cairn_error why = {0};
     if (!run.to)
         return cairn_fail(err, CAIRN_NOT_FOUND, "the setting stores names no store %s",
                           promote->store);
-    CAIRN_TRY(cairn_srv_copy_hold_take(&run.hold, server, promote->version, err));
+    CAIRN_TRY(srv_copy_hold_take(&run.hold, server, promote->version, err));
     enum cairn_code code = run_held(&run, &why);
-    cairn_srv_tier_return(server, run.to, run.target);
-    cairn_srv_copy_failed(server, promote->version, promote->store,
-                          code && code != CAIRN_CANCELLED && code != CAIRN_ABORTED);
-    cairn_srv_copy_hold_end(&run.hold);
+    srv_tier_return(server, run.to, run.target);
+    srv_copy_failed(server, promote->version, promote->store,
+                    code && code != CAIRN_CANCELLED && code != CAIRN_ABORTED);
+    srv_copy_hold_end(&run.hold);
     cairn_committed_release(&run.documents);
-    cairn_srv_version_release(&run.version);
-    if (code && err) *err = why;
-    return code;
+    srv_version_release(&run.version);
+    return cairn_pass(err, code, &why);
 }

@@ -7,38 +7,34 @@
  *  3  A repeated call changes nothing; work that a server left undone is found after the next
  *     commit or finished copy.
  *  4  Versions up to a remembered one, which need no work, are not read again while the run's
- *     events leave them unchanged (server/events/since.h): the cost of a commit follows what it
- * changes. At most CAIRN_SRV_TIERING_ROUND changes a call; CAIRN_SRV_TIERED_MAX runs are
+ *     events leave them unchanged (server/ledger/events.h): the cost of a commit follows what it
+ * changes. At most SRV_TIERING_ROUND changes a call; SRV_TIERED_MAX runs are
  * remembered, other runs are read in full. */
 #include "server/copies/copies.h"
 
 #include <stdlib.h>
 
-#include "common/lock.h"
 #include "common/log.h"
-#include "plan/retention.h"
-#include "server/events/since.h"
-#include "server/guard/jobs.h"
+#include "server/ledger/events.h"
 #include "server/ledger/policies.h"
-#include "server/ledger/runs.h"
 
-struct cairn_srv_tiered {
+struct srv_tiered {
     struct cairn_lock lock;
     struct {
-        struct cairn_srv_known runs[CAIRN_SRV_TIERED_MAX]; /* 4: needs no work up to `newest` */
-        size_t next;                                       /* the entry to overwrite next */
+        struct srv_known runs[SRV_TIERED_MAX]; /* 4: needs no work up to `newest` */
+        size_t next;                           /* the entry to overwrite next */
     } locked;
 };
 
 struct plan {
-    struct cairn_srv *server;
+    struct srv *server;
     struct cairn_store_worker *worker;
     const struct cairn_run_name *name;
     struct cairn_policy policy;
-    struct cairn_srv_candidates candidates;
-    struct cairn_srv_run_copies rows;
-    struct cairn_srv_known settled; /* the remembered entry; name "": none */
-    struct cairn_srv_known found;
+    struct srv_candidates candidates;
+    struct srv_run_copies rows;
+    struct srv_known settled; /* the remembered entry; name "": none */
+    struct srv_known found;
     bool after; /* only versions after settled.newest were read */
     bool *open; /* for each candidate: it needs work */
     size_t changes;
@@ -46,67 +42,67 @@ struct plan {
 };
 
 static void release(struct plan *plan) {
-    cairn_srv_candidates_release(&plan->candidates);
-    cairn_srv_run_copies_release(&plan->rows);
+    srv_candidates_release(&plan->candidates);
+    srv_run_copies_release(&plan->rows);
 }
 
 /* ---- remembered runs ---- */
 
-enum cairn_code cairn_srv_tiered_new(struct cairn_srv_tiered **ret, struct cairn_error *err) {
-    struct cairn_srv_tiered *tiered = calloc(1, sizeof(*tiered));
+enum cairn_code srv_tiered_new(struct srv_tiered **ret, struct cairn_error *err) {
+    struct srv_tiered *tiered = calloc(1, sizeof(*tiered));
     if (!tiered) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for copies by policies");
     cairn_lock_init(&tiered->lock, CAIRN_LOCK_server_retained);
     *ret = tiered;
     return CAIRN_OK;
 }
 
-void cairn_srv_tiered_free(struct cairn_srv_tiered *tiered) {
+void srv_tiered_free(struct srv_tiered *tiered) {
     if (!tiered) return;
     cairn_lock_release(&tiered->lock);
     free(tiered);
 }
 
 /* The run's entry, or the entry to overwrite; the caller holds the lock. */
-static struct cairn_srv_known *place_of(struct cairn_srv_tiered *tiered,
-                                        const struct cairn_run_name *name, bool *ret_there) {
-    for (size_t i = 0; i < CAIRN_SRV_TIERED_MAX; i++) {
-        *ret_there = cairn_srv_known_is_of(&tiered->locked.runs[i], name);
+static struct srv_known *place_of(struct srv_tiered *tiered, const struct cairn_run_name *name,
+                                  bool *ret_there) {
+    for (size_t i = 0; i < SRV_TIERED_MAX; i++) {
+        *ret_there = cairn_run_name_same(&tiered->locked.runs[i].name, name);
         if (*ret_there) return &tiered->locked.runs[i];
     }
     return &tiered->locked.runs[tiered->locked.next];
 }
 
 static void recall(struct plan *plan) {
-    struct cairn_srv_tiered *tiered = plan->server->tiered;
+    struct srv_tiered *tiered = plan->server->tiered;
     bool there = false;
     if (!tiered) return;
     CAIRN_HOLD(&tiered->lock);
-    const struct cairn_srv_known *place = place_of(tiered, plan->name, &there);
+    const struct srv_known *place = place_of(tiered, plan->name, &there);
     if (there) plan->settled = *place;
 }
 
 /* Keeps whichever entry is of the later state of the catalog. */
 static void remember(struct plan *plan) {
-    struct cairn_srv_tiered *tiered = plan->server->tiered;
+    struct srv_tiered *tiered = plan->server->tiered;
     bool there = false;
     if (!tiered || !plan->found.newest.attempt) return;
     plan->found.name = *plan->name;
     CAIRN_HOLD(&tiered->lock);
-    struct cairn_srv_known *place = place_of(tiered, plan->name, &there);
+    struct srv_known *place = place_of(tiered, plan->name, &there);
     if (there && place->event > plan->found.event) return;
     *place = plan->found;
-    if (!there) tiered->locked.next = (tiered->locked.next + 1) % CAIRN_SRV_TIERED_MAX;
+    if (!there) tiered->locked.next = (tiered->locked.next + 1) % SRV_TIERED_MAX;
 }
 
-static enum cairn_code look_at_events(struct cairn_srv_tx *tx, struct plan *plan, bool *ret,
+static enum cairn_code look_at_events(struct srv_tx *tx, struct plan *plan, bool *ret,
                                       struct cairn_error *err) {
-    struct cairn_srv_since since = {
-        .then = &plan->settled, .subject = CAIRN_SRV_OF_COPIES, .policy = plan->found.policy};
+    struct srv_since since = {
+        .then = &plan->settled, .subject = SRV_OF_COPIES, .policy = plan->found.policy};
     *ret = false;
-    CAIRN_TRY(cairn_srv_events_bounds(tx, &since.first, &since.last, err));
+    CAIRN_TRY(srv_events_bounds(tx, &since.first, &since.last, err));
     plan->found.event = since.last;
     if (!plan->settled.newest.attempt) return CAIRN_OK;
-    return cairn_srv_since_stands(tx, &since, ret, err);
+    return srv_since_stands(tx, &since, ret, err);
 }
 
 static bool counts(const struct cairn_plan_item *item) {
@@ -115,7 +111,7 @@ static bool counts(const struct cairn_plan_item *item) {
 
 /* *ret: the first candidate that a rule "newest N" may count. False: there are fewer than N. */
 static bool newest_from(const struct plan *plan, size_t *ret) {
-    const struct cairn_srv_candidates *candidates = &plan->candidates;
+    const struct srv_candidates *candidates = &plan->candidates;
     uint64_t most = 0, found = 0;
     size_t from = candidates->count;
     for (uint32_t i = 0; i < plan->policy.copies_count; i++)
@@ -127,9 +123,9 @@ static bool newest_from(const struct plan *plan, size_t *ret) {
 
 /* True if the candidate may commit soon, which would change which versions need work. */
 static bool comes_soon(const struct plan *plan, size_t i) {
-    const struct cairn_srv_candidates *candidates = &plan->candidates;
+    const struct srv_candidates *candidates = &plan->candidates;
     return candidates->items[i].marks & CAIRN_PLAN_IN_FLIGHT &&
-           i + CAIRN_SRV_IN_FLIGHT_AMONG >= candidates->count;
+           i + SRV_IN_FLIGHT_AMONG >= candidates->count;
 }
 
 /* Settles up to the first candidate that needs work, but not those of the newest N: when one of
@@ -142,83 +138,75 @@ static void settle(struct plan *plan) {
     if (i > 0) plan->found.newest = plan->candidates.items[i - 1];
 }
 
-static enum cairn_code read_rows(struct cairn_srv_tx *tx, struct plan *plan, int64_t run_id,
+static enum cairn_code read_rows(struct srv_tx *tx, struct plan *plan, int64_t run_id,
                                  struct cairn_error *err) {
     const struct cairn_plan_item *after = plan->after ? &plan->settled.newest : NULL;
     release(plan);
-    CAIRN_TRY(cairn_srv_candidates_load(tx, run_id, &plan->policy, after, &plan->candidates, err));
-    return cairn_srv_copies_of_run(tx, run_id, after, &plan->rows, err);
+    CAIRN_TRY(srv_candidates_load(tx, run_id, &plan->policy, after, &plan->candidates, err));
+    return srv_copies_of_run(tx, run_id, after, &plan->rows, err);
 }
 
-static enum cairn_code load_plan(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct plan *plan = argument;
-    CAIRN_AUTO(srv_run) run = {0};
-    enum cairn_srv_scope scope;
-    release(plan);
-    CAIRN_TRY(cairn_srv_policy_get(tx, plan->name, &plan->policy, &scope, err));
+static enum cairn_code load_plan(struct plan *plan, struct cairn_error *err) {
+    enum srv_scope scope;
+    SRV_LOOK(look, plan->server->catalog, err);
+    CAIRN_TRY(srv_policy_get(look.tx, plan->name, &plan->policy, &scope, err));
     if (!plan->policy.copies_count) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_run_get(tx, plan->name, &run, err));
-    CAIRN_TRY(cairn_srv_policy_digest(&plan->policy, plan->found.policy, err));
-    CAIRN_TRY(look_at_events(tx, plan, &plan->after, err));
-    CAIRN_TRY(read_rows(tx, plan, run.id, err));
+    SRV_GET(run, run, srv_run_get(look.tx, plan->name, &run, err));
+    CAIRN_TRY(srv_policy_digest(&plan->policy, plan->found.policy, err));
+    CAIRN_TRY(look_at_events(look.tx, plan, &plan->after, err));
+    CAIRN_TRY(read_rows(look.tx, plan, run.id, err));
     size_t newest = 0;
     if (!plan->after || newest_from(plan, &newest)) return CAIRN_OK;
     plan->after = false; /* a newest version was deleted: older ones count instead */
-    return read_rows(tx, plan, run.id, err);
+    return read_rows(look.tx, plan, run.id, err);
 }
 
 /* ---- applying one change ---- */
 
-static enum cairn_code put_wish(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct plan *plan = argument;
-    CAIRN_AUTO(srv_version) version = {0};
-    struct cairn_srv_promote_wish wish = {
-        .store = plan->store, .by_policy = true, .wall_ms = cairn_srv_wall_ms(plan->server)};
+SRV_CHANGE(put_wish, struct plan *plan) {
+    struct srv_promote_wish wish = {
+        .store = plan->store, .by_policy = true, .wall_ms = srv_wall_ms(plan->server)};
     bool whole = false;
-    CAIRN_TRY(cairn_srv_version_get(tx, plan->version, &version, err));
-    return cairn_srv_promote_want(tx, &version, &wish, &whole, err);
+    SRV_GET(version, version, srv_version_get(tx, plan->version, &version, err));
+    return srv_promote_want(tx, &version, &wish, &whole, err);
 }
 
 static enum cairn_code change_copy(struct plan *plan, bool wanted, struct cairn_error *err) {
-    const struct cairn_srv_demote demote = {.server = plan->server,
-                                            .worker = plan->worker,
-                                            .version = plan->version,
-                                            .store = plan->store,
-                                            .by_policy = true};
+    const struct srv_demote demote = {.server = plan->server,
+                                      .worker = plan->worker,
+                                      .version = plan->version,
+                                      .store = plan->store,
+                                      .by_policy = true};
     struct cairn_error why = {0};
-    enum cairn_code code =
-        wanted ? cairn_srv_catalog_write(plan->server->catalog, put_wish, plan, &why)
-               : cairn_srv_demote_ask(&demote, &why);
+    enum cairn_code code = wanted ? srv_catalog_write(plan->server->catalog, put_wish, plan, &why)
+                                  : srv_demote_ask(&demote, &why);
     plan->changes += code == CAIRN_OK;
     bool held = code == CAIRN_IN_USE || code == CAIRN_NOT_COMMITTED || code == CAIRN_NOT_FOUND ||
                 code == CAIRN_DELETED;
     if (!code || held) return CAIRN_OK; /* being read, or changed since: planned again next time */
-    if (err) *err = why;
-    return code;
+    return cairn_pass(err, code, &why);
 }
 
 /* ---- planning against present copies ---- */
 
 /* True if the store lacks a wanted copy or has an unwanted one. */
 static bool differs(const struct plan *plan, const char *version, const char *store, bool wanted) {
-    const struct cairn_srv_run_copies *rows = &plan->rows;
-    const struct cairn_srv_copy *copy = cairn_srv_run_copies_find(rows, version, store);
-    bool main = !strcmp(store, CAIRN_SRV_TIER_MAIN);
-    enum cairn_srv_copy_state state = copy   ? copy->state
-                                      : main ? CAIRN_SRV_COPY_WHOLE
-                                             : CAIRN_SRV_COPY_GONE;
-    if (wanted) return state == CAIRN_SRV_COPY_GONE;
-    if (state == CAIRN_SRV_COPY_MAKING) return copy->by_policy;
-    if (state != CAIRN_SRV_COPY_WHOLE || (!main && !copy->by_policy)) return false;
-    return cairn_srv_run_copies_elsewhere(rows, version, store);
+    const struct srv_run_copies *rows = &plan->rows;
+    const struct srv_copy *copy = srv_run_copies_find(rows, version, store);
+    bool main = !strcmp(store, SRV_TIER_MAIN);
+    enum srv_copy_state state = copy ? copy->state : main ? SRV_COPY_WHOLE : SRV_COPY_GONE;
+    if (wanted) return state == SRV_COPY_GONE;
+    if (state == SRV_COPY_MAKING) return copy->by_policy;
+    if (state != SRV_COPY_WHOLE || (!main && !copy->by_policy)) return false;
+    return srv_run_copies_elsewhere(rows, version, store);
 }
 
 static enum cairn_code carry_out(struct plan *plan, const struct cairn_policy_copies *rules,
                                  bool *wanted, struct cairn_error *err) {
-    const struct cairn_srv_candidates *candidates = &plan->candidates;
+    const struct srv_candidates *candidates = &plan->candidates;
     CAIRN_TRY(cairn_plan_copies(rules, candidates->items, candidates->count, wanted, err));
     plan->store = rules->store;
-    if (!cairn_srv_tier_find(plan->server, rules->store)) {
+    if (!srv_tier_find(plan->server, rules->store)) {
         cairn_log(WARN, "tiering.unknown_store", "run=%s/%s store=%s", plan->name->project,
                   plan->name->run, rules->store);
         return CAIRN_OK;
@@ -228,15 +216,14 @@ static enum cairn_code carry_out(struct plan *plan, const struct cairn_policy_co
         bool flying = candidates->items[i - 1].marks & CAIRN_PLAN_IN_FLIGHT;
         if (flying || !differs(plan, plan->version, plan->store, wanted[i - 1])) continue;
         plan->open[i - 1] = true;
-        if (plan->changes < CAIRN_SRV_TIERING_ROUND)
-            CAIRN_TRY(change_copy(plan, wanted[i - 1], err));
+        if (plan->changes < SRV_TIERING_ROUND) CAIRN_TRY(change_copy(plan, wanted[i - 1], err));
     }
     return CAIRN_OK;
 }
 
 static enum cairn_code run_plan(struct plan *plan, struct cairn_error *err) {
     recall(plan);
-    CAIRN_TRY(cairn_srv_catalog_read(plan->server->catalog, load_plan, plan, err));
+    CAIRN_TRY(load_plan(plan, err));
     if (!plan->policy.copies_count) return CAIRN_OK;
     CAIRN_AUTO_HEAP bool *wanted = calloc(plan->candidates.count + 1, sizeof(*wanted));
     plan->open = calloc(plan->candidates.count + 1, sizeof(*plan->open));
@@ -248,16 +235,16 @@ static enum cairn_code run_plan(struct plan *plan, struct cairn_error *err) {
     return CAIRN_OK;
 }
 
-size_t cairn_srv_tiering_run(struct cairn_srv *server, struct cairn_store_worker *worker,
-                             const struct cairn_run_name *name) {
+size_t srv_tiering_run(struct srv *server, struct cairn_store_worker *worker,
+                       const struct cairn_run_name *name) {
     struct plan plan = {.server = server, .worker = worker, .name = name};
     struct cairn_error why = {0};
-    if (!cairn_srv_tiers_any(server)) return 0;
+    if (!srv_tiers_any(server)) return 0;
     enum cairn_code code = run_plan(&plan, &why);
     if (code && code != CAIRN_CATALOG_BEHIND)
         cairn_log(WARN, "tiering.delayed", "run=%s/%s cause=\"%s\"", name->project, name->run,
                   why.message);
-    if (plan.changes) cairn_srv_jobs_sweep(server);
+    if (plan.changes) srv_jobs_sweep(server);
     size_t read = plan.candidates.count;
     release(&plan);
     free(plan.open);

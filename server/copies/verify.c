@@ -15,29 +15,22 @@
  *  7  An object counts as repaired only after it was read back from its store and compared.
  *  8  Nothing is written if a block is right in no copy: CAIRN_CORRUPT names the lost bytes.
  * Copies are checked one after another, one range in flight, one finding an object; `reads` holds
- * the version (cairn_srv_copy_hold). */
+ * the version (srv_copy_hold). */
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "api/wire/messages.h"
-#include "common/buf.h"
-#include "common/clock.h"
 #include "common/hooks.h"
 #include "common/log.h"
-#include "common/text.h"
 #include "server/copies/copies.h"
 #include "server/copies/damage.h"
 #include "server/guard/identity.h"
 #include "server/guard/records.h"
-#include "server/ledger/events.h"
-#include "server/ledger/runs.h"
 #include "server/metrics.h"
 #include "server/reads/shard_calls.h"
-#include "server/reads/tier_reads.h"
 #include "server/sweep/sweep_objects.h"
-#include "store/whole.h"
 
 #define TELL_MS 500
 #define FINDINGS_MAX 1000   /* in one answer; the counts cover all */
@@ -54,19 +47,19 @@ struct finding {
     bool mended;
 };
 struct verifying {
-    const struct cairn_srv_verify *verify;
-    struct cairn_srv_copy_hold hold;
-    struct cairn_srv_version row;
-    struct cairn_srv_where where;
+    const struct srv_verify *verify;
+    struct srv_copy_hold hold;
+    struct srv_version row;
+    struct srv_where where;
     struct cairn_committed documents; /* each proven by some store's copy */
     bool proven;
-    uint8_t *buffer; /* CAIRN_SRV_CHECK_BYTES, if blocks are read */
+    uint8_t *buffer; /* SRV_CHECK_BYTES, if blocks are read */
     uint64_t done, total, read_bytes, told_ms;
     bool gone;
 };
 struct verified_copy {
     struct verifying *all;
-    const struct cairn_srv_tier *tier; /* NULL: the main store of a server without `stores` */
+    const struct srv_tier *tier; /* NULL: the main store of a server without `stores` */
     struct cairn_store_worker *worker;
     struct finding *findings;
     size_t count, capacity;
@@ -76,33 +69,33 @@ struct verified_copy {
 };
 
 static const char *store_name(const struct verified_copy *copy) {
-    return copy->tier ? copy->tier->name : CAIRN_SRV_TIER_MAIN;
+    return copy->tier ? copy->tier->name : SRV_TIER_MAIN;
 }
 
-static bool is_chosen(const struct cairn_srv_verify *verify, size_t shard) {
+static bool is_chosen(const struct srv_verify *verify, size_t shard) {
     return !verify->parts || shard % verify->parts == verify->part - 1;
 }
 
-static enum cairn_code read_row(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct verifying *all = argument;
-    const struct cairn_srv_verify *verify = all->verify;
-    struct cairn_srv_version *row = &all->row;
-    if (all->hold.held) CAIRN_TRY(cairn_srv_lease_check(tx, &all->hold.lease, err));
-    cairn_srv_version_release(row);
-    CAIRN_TRY(cairn_srv_version_get(tx, verify->version, row, err));
+static enum cairn_code read_row(struct verifying *all, struct cairn_error *err) {
+    const struct srv_verify *verify = all->verify;
+    struct srv_version *row = &all->row;
+    SRV_LOOK(look, verify->server->catalog, err);
+    if (all->hold.held) CAIRN_TRY(srv_lease_check(look.tx, &all->hold.lease, err));
+    srv_version_release(row);
+    CAIRN_TRY(srv_version_get(look.tx, verify->version, row, err));
     bool there = row->state == CAIRN_STATE_COMMITTED && row->recorded;
     all->gone = !there || (verify->repairs && row->trashed);
-    if (verify->repairs) CAIRN_TRY(cairn_srv_tx_run_thawed(tx, row->run_id, err));
+    if (verify->repairs) CAIRN_TRY(srv_tx_run_thawed(look.tx, row->run_id, err));
     if (!all->gone) return CAIRN_OK;
     return cairn_fail(err, CAIRN_NOT_COMMITTED, "%s is %s: what is committed%s is %s", row->id.text,
-                      there ? "in the trash" : cairn_state_text(cairn_srv_version_shown(row)),
+                      there ? "in the trash" : cairn_state_text(srv_version_shown(row)),
                       verify->repairs ? " and not in the trash" : "",
                       verify->repairs ? "repaired" : "verified");
 }
 
 static bool goes_on(void *owner, uint64_t bytes) {
     struct verifying *all = owner;
-    const struct cairn_srv_verify *verify = all->verify;
+    const struct srv_verify *verify = all->verify;
     struct cairn_error why = {0};
     all->done += bytes;
     if (verify->server->stopping || all->gone) return false;
@@ -112,7 +105,7 @@ static bool goes_on(void *owner, uint64_t bytes) {
         !verify->tell(verify->owner, cairn_min_u64(all->done, all->total), all->total))
         return false;
     /* A version deleted meanwhile must not be reported damaged, and gets no new object. */
-    return !cairn_srv_catalog_read(verify->server->catalog, read_row, all, &why) || !all->gone;
+    return !read_row(all, &why) || !all->gone;
 }
 
 /* ---- writing a shard anew ---- */
@@ -137,13 +130,13 @@ static enum cairn_code end_range(struct lost *lost, struct cairn_error *err) {
 }
 
 static enum cairn_code read_block(const struct verified_copy *copy,
-                                  const struct cairn_srv_shard_copy *shard_copy, size_t shard,
+                                  const struct srv_shard_copy *shard_copy, size_t shard,
                                   uint64_t at, struct cairn_error *err) {
     const struct cairn_manifest_shard *one = &copy->all->documents.manifest.shards[shard];
     const uint8_t *checksums = (const uint8_t *)copy->all->documents.checksums.data;
     struct cairn_key key;
     cairn_key_shard(&copy->all->documents.place, cairn_view_of(one->name), &key);
-    const struct cairn_srv_tier_range range = {
+    const struct srv_tier_range range = {
         .key = key.text,
         .offset = at,
         .length = cairn_min_u64(CAIRN_BLOCK_BYTES, one->size_bytes - at),
@@ -153,21 +146,18 @@ static enum cairn_code read_block(const struct verified_copy *copy,
         .object_count = copy->all->documents.manifest.shard_count,
         .object_bytes = one->size_bytes,
         .checksums = checksums + 4 * (one->first_block + at / CAIRN_BLOCK_BYTES)};
-    return cairn_srv_tier_read(copy->all->verify->server, copy->all->verify->worker,
-                               &copy->all->where, &range, err);
+    return srv_tier_read(copy->all->verify->server, copy->all->verify->worker, &copy->all->where,
+                         &range, err);
 }
 
 static enum cairn_code find_lost(const struct verified_copy *copy,
-                                 const struct cairn_srv_shard_copy *shard_copy, size_t shard,
+                                 const struct srv_shard_copy *shard_copy, size_t shard,
                                  struct lost *lost, struct cairn_error *err) {
     uint64_t size = copy->all->documents.manifest.shards[shard].size_bytes;
     for (uint64_t at = 0; at < size; at += CAIRN_BLOCK_BYTES) {
         struct cairn_error why = {0};
         enum cairn_code code = read_block(copy, shard_copy, shard, at, &why);
-        if (code && code != CAIRN_CORRUPT) {
-            if (err) *err = why;
-            return code;
-        }
+        if (code && code != CAIRN_CORRUPT) return cairn_pass(err, code, &why);
         if (!code) CAIRN_TRY(end_range(lost, err));
         if (code && !lost->to) lost->from = at;
         if (code) lost->to = cairn_min_u64(at + CAIRN_BLOCK_BYTES, size);
@@ -177,17 +167,17 @@ static enum cairn_code find_lost(const struct verified_copy *copy,
 }
 
 /* An unreachable store may still have the blocks that the others lost. */
-static const struct cairn_srv_tier *silent_store(const struct verified_copy *copy) {
+static const struct srv_tier *silent_store(const struct verified_copy *copy) {
     for (size_t i = 0; i < copy->all->where.count; i++)
-        if (cairn_srv_tier_is_away(copy->all->where.tiers[i])) return copy->all->where.tiers[i];
+        if (srv_tier_is_away(copy->all->where.tiers[i])) return copy->all->where.tiers[i];
     return NULL;
 }
 
 static enum cairn_code say_lost(const struct verified_copy *copy,
-                                const struct cairn_srv_shard_copy *shard_copy, size_t shard,
+                                const struct srv_shard_copy *shard_copy, size_t shard,
                                 struct cairn_error *err) {
     uint64_t size = copy->all->documents.manifest.shards[shard].size_bytes;
-    const struct cairn_srv_tier *silent = silent_store(copy);
+    const struct srv_tier *silent = silent_store(copy);
     struct lost lost = {0};
     enum cairn_code code = find_lost(copy, shard_copy, shard, &lost, err);
     char more[48] = "";
@@ -220,51 +210,49 @@ static enum cairn_code is_there(const struct verified_copy *copy, size_t shard, 
     enum cairn_code code = cairn_store_perform(copy->worker, &head, &why);
     *ret = !code;
     if (!code || code == CAIRN_NOT_FOUND) return CAIRN_OK;
-    if (err) *err = why;
-    return code;
+    return cairn_pass(err, code, &why);
 }
 
 static enum cairn_code write_shard(struct verified_copy *copy, size_t shard,
                                    struct cairn_error *err) {
-    struct cairn_srv_shard_copy shard_copy = {.server = copy->all->verify->server,
-                                              .worker = copy->all->verify->worker,
-                                              .where = &copy->all->where,
-                                              .to = copy->tier,
-                                              .target = copy->worker,
-                                              .version = &copy->all->documents,
-                                              .goes_on = goes_on,
-                                              .owner = copy->all};
+    struct srv_shard_copy shard_copy = {.server = copy->all->verify->server,
+                                        .worker = copy->all->verify->worker,
+                                        .where = &copy->all->where,
+                                        .to = copy->tier,
+                                        .target = copy->worker,
+                                        .version = &copy->all->documents,
+                                        .goes_on = goes_on,
+                                        .owner = copy->all};
     struct cairn_error why = {0};
     enum cairn_code code = is_there(copy, shard, &shard_copy.replaces, &why);
     if (!code)
-        code = cairn_store_tags_new(cairn_srv_tier_tags(copy->all->documents.manifest.shard_count),
+        code = cairn_store_tags_new(srv_tier_tags(copy->all->documents.manifest.shard_count),
                                     &shard_copy.tags, &why);
     for (int i = 0; !code && i < TRIES; i++) {
-        code = cairn_srv_shard_copy(&shard_copy, shard, &why);
+        code = srv_shard_copy(&shard_copy, shard, &why);
         if (code != CAIRN_CONFLICT || !shard_copy.replaces || i + 1 == TRIES) break;
         code = CAIRN_OK;
     }
     if (code == CAIRN_CORRUPT) code = say_lost(copy, &shard_copy, shard, &why);
-    cairn_srv_shard_copy_release(&shard_copy);
+    srv_shard_copy_release(&shard_copy);
     cairn_store_tags_free(shard_copy.tags);
-    if (code && err) *err = why;
-    return code;
+    return cairn_pass(err, code, &why);
 }
 
 static enum cairn_code repair_shard(struct verified_copy *copy, size_t shard,
                                     struct cairn_error *err) {
-    const struct cairn_srv_shard_check check = {.version = &copy->all->documents,
-                                                .worker = copy->worker,
-                                                .buffer = copy->all->buffer,
-                                                .goes_on = goes_on,
-                                                .owner = copy->all};
-    CAIRN_TRY(cairn_srv_lease_still(&copy->all->hold.lease, err));
+    const struct srv_shard_check check = {.version = &copy->all->documents,
+                                          .worker = copy->worker,
+                                          .buffer = copy->all->buffer,
+                                          .goes_on = goes_on,
+                                          .owner = copy->all};
+    CAIRN_TRY(srv_lease_still(&copy->all->hold.lease, err));
     if (!copy->uploads_ended)
-        CAIRN_TRY(cairn_srv_sweep_end_uploads(copy->worker, &copy->all->documents.place, err));
+        CAIRN_TRY(srv_sweep_end_uploads(copy->worker, &copy->all->documents.place, err));
     copy->uploads_ended = true;
     CAIRN_TRY(write_shard(copy, shard, err));
     CAIRN_CRASHPOINT("server.repair.after_shard");
-    enum cairn_code code = cairn_srv_shard_check(&check, shard, err);
+    enum cairn_code code = srv_shard_check(&check, shard, err);
     return code ? cairn_within(err, code, "written anew it is not right") : CAIRN_OK;
 }
 
@@ -277,7 +265,7 @@ static enum cairn_code text_of(const struct verified_copy *copy, enum cairn_docu
     const struct cairn_committed *version = &copy->all->documents;
     const struct cairn_buf *from = &version->attempt_text; /* byte-identical in a copy */
     if (document == CAIRN_DOCUMENT_RECORD) {
-        CAIRN_TRY(cairn_srv_record_text(&copy->all->row, record, err));
+        CAIRN_TRY(srv_record_text(&copy->all->row, record, err));
         from = record;
     }
     if (document == CAIRN_DOCUMENT_MANIFEST) from = &version->manifest_text;
@@ -305,7 +293,7 @@ static enum cairn_code repair_document(struct verified_copy *copy, enum cairn_do
     struct cairn_key key;
     cairn_committed_key(&copy->all->documents, document, &key);
     CAIRN_TRY(text_of(copy, document, &record, &text, err));
-    CAIRN_TRY(cairn_srv_lease_still(&copy->all->hold.lease, err));
+    CAIRN_TRY(srv_lease_still(&copy->all->hold.lease, err));
     CAIRN_TRY(cairn_store_put_small(copy->worker, key.text, text, false, err));
     return compare_written(copy, key.text, text, err);
 }
@@ -389,7 +377,7 @@ static enum cairn_code say_not_mended(struct finding *finding, const struct cair
 
 static enum cairn_code audit(struct verified_copy *copy, bool *ret_record_missing,
                              struct cairn_error *err) {
-    CAIRN_AUTO(committed) committed = cairn_srv_committed_of(&copy->all->row);
+    CAIRN_AUTO(committed) committed = srv_committed_of(&copy->all->row);
     struct cairn_store_audit audit = {
         .committed = &committed, .ask_each = true, .found = take_finding, .owner = copy};
     CAIRN_TRY(cairn_store_audit_look(&audit, copy->worker, err));
@@ -407,11 +395,11 @@ static bool reads_on(void *owner, uint64_t bytes) {
 
 static enum cairn_code read_shards(struct verified_copy *copy, struct cairn_error *err) {
     struct verifying *all = copy->all;
-    const struct cairn_srv_shard_check check = {.version = &all->documents,
-                                                .worker = copy->worker,
-                                                .buffer = all->buffer,
-                                                .goes_on = reads_on,
-                                                .owner = all};
+    const struct srv_shard_check check = {.version = &all->documents,
+                                          .worker = copy->worker,
+                                          .buffer = all->buffer,
+                                          .goes_on = reads_on,
+                                          .owner = all};
     for (size_t i = 0; i < all->documents.manifest.shard_count; i++) {
         struct cairn_error why = {0};
         struct cairn_key key;
@@ -420,13 +408,12 @@ static enum cairn_code read_shards(struct verified_copy *copy, struct cairn_erro
         cairn_key_shard(&all->documents.place,
                         cairn_view_of(all->documents.manifest.shards[i].name), &key);
         enum cairn_code code = CAIRN_OK;
-        if (!find(copy, key.text)) code = cairn_srv_shard_check(&check, i, &why);
+        if (!find(copy, key.text)) code = srv_shard_check(&check, i, &why);
         all->done = before + size; /* counts a shard that was left at its first wrong block, too */
         if (code == CAIRN_CORRUPT)
             code = keep_finding(copy, CAIRN_STORE_FINDING_OBJECT, key.text, why.message, &why);
         if (!code) continue;
-        if (err) *err = why;
-        return code;
+        return cairn_pass(err, code, &why);
     }
     return CAIRN_OK;
 }
@@ -474,13 +461,10 @@ static enum cairn_code mend_one(struct verified_copy *copy, struct finding *find
     } else {
         return CAIRN_OK;
     }
-    if (code == CAIRN_CANCELLED || code == CAIRN_NO_MEMORY) {
-        if (err) *err = why;
-        return code;
-    }
+    if (code == CAIRN_CANCELLED || code == CAIRN_NO_MEMORY) return cairn_pass(err, code, &why);
     finding->mended = !code;
     copy->mended += !code;
-    (void)cairn_srv_copy_say_full(code, store_name(copy), "make room, and repair again", &why);
+    (void)srv_copy_say_full(code, store_name(copy), "make room, and repair again", &why);
     if (code) return say_not_mended(finding, &why, err);
     cairn_log(WARN, "copy.mended", "version=%s step=%" PRIu64 " store=%s key=%s cause=\"%s\"",
               all->row.id.text, all->row.step, store_name(copy), finding->key, finding->detail);
@@ -511,11 +495,11 @@ static enum cairn_code mend(struct verified_copy *copy, enum turn from, enum tur
 }
 
 static enum cairn_code rewrite_record(struct verified_copy *copy, struct cairn_error *err) {
-    const struct cairn_srv_version *row = &copy->all->row;
-    struct cairn_version_place place = cairn_srv_version_place(row);
+    const struct srv_version *row = &copy->all->row;
+    struct cairn_version_place place = srv_version_place(row);
     struct cairn_key key;
     CAIRN_AUTO(buf) text = {0};
-    CAIRN_TRY(cairn_srv_record_text(row, &text, err));
+    CAIRN_TRY(srv_record_text(row, &text, err));
     cairn_key_committed(&place, &key);
     CAIRN_TRY(cairn_store_put_same(copy->worker, key.text, cairn_buf_view(&text), err));
     cairn_log(WARN, "record.rewritten", "version=%s step=%" PRIu64 " key=%s", row->id.text,
@@ -528,10 +512,10 @@ static enum cairn_code rewrite_record(struct verified_copy *copy, struct cairn_e
 
 /* An unreachable store must not be reported as one that lost every object. */
 static enum cairn_code is_mounted(const struct verified_copy *copy, struct cairn_error *err) {
-    struct cairn_srv *server = copy->all->verify->server;
-    bool main = !copy->tier || cairn_srv_tier_is_main(server, copy->tier);
+    struct srv *server = copy->all->verify->server;
+    bool main = !copy->tier || srv_tier_is_main(server, copy->tier);
     struct cairn_key key;
-    if (!main) return cairn_srv_tier_ready(server, copy->tier, copy->worker, err);
+    if (!main) return srv_tier_ready(server, copy->tier, copy->worker, err);
     cairn_key_store_json(&key);
     struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key.text};
     enum cairn_code code = cairn_store_perform(copy->worker, &head, err);
@@ -558,33 +542,33 @@ static enum cairn_code verify_copy(struct verified_copy *copy, struct cairn_erro
 
 /* ---- documents of the version ---- */
 
-static enum cairn_code borrow(const struct verifying *all, struct cairn_srv_tier *tier,
+static enum cairn_code borrow(const struct verifying *all, struct srv_tier *tier,
                               struct cairn_store_worker **ret, struct cairn_error *err) {
-    struct cairn_srv *server = all->verify->server;
+    struct srv *server = all->verify->server;
     *ret = all->verify->worker;
-    if (!tier || cairn_srv_tier_is_main(server, tier)) return CAIRN_OK;
+    if (!tier || srv_tier_is_main(server, tier)) return CAIRN_OK;
     *ret = NULL;
-    return cairn_srv_tier_borrow(server, tier, ret, err);
+    return srv_tier_borrow(server, tier, ret, err);
 }
 
-static void give_back(const struct verifying *all, struct cairn_srv_tier *tier,
+static void give_back(const struct verifying *all, struct srv_tier *tier,
                       struct cairn_store_worker *worker) {
-    if (worker != all->verify->worker) cairn_srv_tier_return(all->verify->server, tier, worker);
+    if (worker != all->verify->worker) srv_tier_return(all->verify->server, tier, worker);
 }
 
 static size_t copy_count(const struct verifying *all) {
     return all->where.count ? all->where.count : 1;
 }
 
-static struct cairn_srv_tier *tier_at(const struct verifying *all, size_t index) {
+static struct srv_tier *tier_at(const struct verifying *all, size_t index) {
     if (all->where.count) return all->where.tiers[index];
-    return cairn_srv_tier_find(all->verify->server, CAIRN_SRV_TIER_MAIN);
+    return srv_tier_find(all->verify->server, SRV_TIER_MAIN);
 }
 
 /* Loads the document from the first store where it is right. */
 static bool load_document(struct verifying *all, enum cairn_document document) {
     for (size_t i = 0; i < copy_count(all); i++) {
-        struct cairn_srv_tier *tier = tier_at(all, i);
+        struct srv_tier *tier = tier_at(all, i);
         struct cairn_store_worker *worker = NULL;
         struct cairn_error why = {0};
         enum cairn_code code = borrow(all, tier, &worker, &why);
@@ -598,9 +582,9 @@ static bool load_document(struct verifying *all, enum cairn_document document) {
 
 static enum cairn_code load_documents(struct verifying *all, struct cairn_error *err) {
     struct cairn_committed *documents = &all->documents;
-    *documents = cairn_srv_committed_of(&all->row);
+    *documents = srv_committed_of(&all->row);
     if (!all->verify->reads) return CAIRN_OK;
-    all->buffer = malloc(CAIRN_SRV_CHECK_BYTES);
+    all->buffer = malloc(SRV_CHECK_BYTES);
     if (!all->buffer) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to read shards");
     if (!load_document(all, CAIRN_DOCUMENT_MANIFEST)) return CAIRN_OK;
     all->proven = load_document(all, CAIRN_DOCUMENT_CHECKSUMS);
@@ -631,11 +615,12 @@ static enum cairn_code add_findings(struct answer *answer, const struct verified
         answer->told_bytes += strlen(finding->key) + strlen(finding->detail) + 100;
         bool cut = copy->all->verify->reads && answer->told_bytes > FINDING_BYTES;
         if (cut || json_array_size(answer->findings) >= FINDINGS_MAX) continue;
-        json_t *item = CAIRN_PACK(finding, .what = cairn_store_finding_text(finding->what),
-                                  .key = finding->key, .detail = finding->detail, .store = store,
-                                  .mended = finding->mended);
-        if (json_array_append_new(answer->findings, item))
-            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+        CAIRN_TRY(
+            cairn_json_append(answer->findings,
+                              CAIRN_PACK(finding, .what = cairn_store_finding_text(finding->what),
+                                         .key = finding->key, .detail = finding->detail,
+                                         .store = store, .mended = finding->mended),
+                              "the answer", err));
     }
     return CAIRN_OK;
 }
@@ -650,11 +635,11 @@ static enum cairn_code add_copy(struct answer *answer, const struct verified_cop
     }
     bool whole = !damaged && !newer && !problem->code;
     CAIRN_TRY(add_findings(answer, copy, store, err));
-    json_t *item =
-        CAIRN_PACK(verified_copy, .store = store, .ok = whole, .damaged = damaged,
-                   .mended = copy->mended, .problem = problem->code ? problem->message : NULL);
-    if (json_array_append_new(answer->copies, item))
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    CAIRN_TRY(cairn_json_append(answer->copies,
+                                CAIRN_PACK(verified_copy, .store = store, .ok = whole,
+                                           .damaged = damaged, .mended = copy->mended,
+                                           .problem = problem->code ? problem->message : NULL),
+                                "the answer", err));
     answer->damaged += damaged;
     answer->newer += newer;
     answer->mended += copy->mended;
@@ -684,39 +669,35 @@ struct mended {
     const struct verifying *all;
     const char *store;
 };
-static enum cairn_code tell_mended(struct cairn_srv_tx *tx, void *argument,
-                                   struct cairn_error *err) {
-    const struct mended *mended = argument;
-    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_COPY_MENDED, mended->all->row.id.text,
-                                      CAIRN_OK, mended->store, err);
+SRV_CHANGE(tell_mended, const struct mended *mended) {
+    return srv_event_of_version(tx, SRV_EVENT_COPY_MENDED, mended->all->row.id.text, CAIRN_OK,
+                                mended->store, err);
 }
 
 static enum cairn_code note_mended(const struct verified_copy *copy, struct cairn_error *err) {
-    struct cairn_srv *server = copy->all->verify->server;
+    struct srv *server = copy->all->verify->server;
     struct mended mended = {copy->all, store_name(copy)};
     if (!copy->mended) return CAIRN_OK;
-    cairn_metrics_add(server->metrics,
-                      (struct cairn_metric_at){.family = CAIRN_SRV_METRIC_objects_mended_total},
-                      copy->mended);
-    return cairn_srv_catalog_write(server->catalog, tell_mended, &mended, err);
+    cairn_metrics_add(server->metrics, SRV_METRIC(objects_mended_total), copy->mended);
+    return srv_catalog_write(server->catalog, tell_mended, &mended, err);
 }
 
 /* Only a complete check may clear known damage; a partial one may only add some. */
 static void note_damage(const struct verified_copy *copy, size_t index, bool to_its_end) {
     const struct verifying *all = copy->all;
-    const struct cairn_srv_verify *verify = all->verify;
-    const struct cairn_srv_damage found = {.version = verify->version,
-                                           .store = store_name(copy),
-                                           .objects = count_needed(copy),
-                                           .all = to_its_end && verify->reads && !verify->parts &&
-                                                  all->proven,
-                                           .changed_ms = all->where.changed_ms[index]};
-    if (!all->gone) cairn_srv_damage_note(verify->server, &found);
+    const struct srv_verify *verify = all->verify;
+    const struct srv_damage found = {.version = verify->version,
+                                     .store = store_name(copy),
+                                     .objects = count_needed(copy),
+                                     .all = to_its_end && verify->reads && !verify->parts &&
+                                            all->proven,
+                                     .changed_ms = all->where.changed_ms[index]};
+    if (!all->gone) srv_damage_note(verify->server, &found);
 }
 
 static enum cairn_code verify_one(struct verifying *all, size_t index, struct answer *answer,
                                   struct cairn_error *err) {
-    struct cairn_srv_tier *tier = tier_at(all, index);
+    struct srv_tier *tier = tier_at(all, index);
     struct verified_copy copy = {.all = all, .tier = tier};
     struct cairn_error problem = {0}, why = {0};
     enum cairn_code code = borrow(all, tier, &copy.worker, &problem);
@@ -735,17 +716,17 @@ static enum cairn_code verify_one(struct verifying *all, size_t index, struct an
 }
 
 static enum cairn_code verify_all(struct verifying *all, json_t **ret, struct cairn_error *err) {
-    const struct cairn_srv_verify *verify = all->verify;
+    const struct srv_verify *verify = all->verify;
     CAIRN_AUTO_JSON json_t *copies = json_array();
     CAIRN_AUTO_JSON json_t *findings = json_array();
     struct answer answer = {.copies = copies, .findings = findings, .listed = true, .ok = true};
     if (!copies || !findings) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
-    CAIRN_TRY(cairn_srv_catalog_read(verify->server->catalog, read_row, all, err));
+    CAIRN_TRY(read_row(all, err));
     if (verify->repairs) {
-        CAIRN_TRY(cairn_srv_thawed(verify->server, err));
-        CAIRN_TRY(cairn_srv_identity_compare(verify->server, verify->worker, err)); /* Q35 */
+        CAIRN_TRY(srv_thawed(verify->server, err));
+        CAIRN_TRY(srv_identity_compare(verify->server, verify->worker, err)); /* Q35 */
     }
-    CAIRN_TRY(cairn_srv_where_of(verify->server, verify->version, NULL, &all->where, err));
+    CAIRN_TRY(srv_where_of(verify->server, verify->version, NULL, &all->where, err));
     CAIRN_TRY(load_documents(all, err));
     for (size_t i = 0; i < copy_count(all); i++) CAIRN_TRY(verify_one(all, i, &answer, err));
     if (answer.looked) return pack_answer(all, &answer, ret, err);
@@ -753,26 +734,26 @@ static enum cairn_code verify_all(struct verifying *all, json_t **ret, struct ca
     return answer.problem.code;
 }
 
-enum cairn_code cairn_srv_verify_run(const struct cairn_srv_verify *verify, json_t **ret,
-                                     struct cairn_error *err) {
+enum cairn_code srv_verify_run(const struct srv_verify *verify, json_t **ret,
+                               struct cairn_error *err) {
     struct verifying all = {.verify = verify};
     bool alone = verify->reads && verify->server->tiers;
     CAIRN_ASSERT(verify->reads || !verify->repairs);
-    if (alone) CAIRN_TRY(cairn_srv_copy_hold_take(&all.hold, verify->server, verify->version, err));
+    if (alone) CAIRN_TRY(srv_copy_hold_take(&all.hold, verify->server, verify->version, err));
     enum cairn_code code = verify_all(&all, ret, err);
-    if (alone) cairn_srv_copy_hold_end(&all.hold);
+    if (alone) srv_copy_hold_end(&all.hold);
     cairn_committed_release(&all.documents);
-    cairn_srv_version_release(&all.row);
+    srv_version_release(&all.row);
     free(all.buffer);
     return code;
 }
 
 /* ---- POST {C}/verify ---- */
 
-static enum cairn_code verify_work(struct cairn_srv *server, struct cairn_store_worker *worker,
+static enum cairn_code verify_work(struct srv *server, struct cairn_store_worker *worker,
                                    const json_t *arguments, void *owner, json_t **ret_result,
                                    struct cairn_error *err) {
-    struct cairn_srv_verify verify = {
+    struct srv_verify verify = {
         .server = server,
         .worker = worker,
         .version = json_string_value(json_object_get(arguments, "version")),
@@ -780,12 +761,12 @@ static enum cairn_code verify_work(struct cairn_srv *server, struct cairn_store_
         .repairs = json_is_true(json_object_get(arguments, "repair")),
         .part = (uint64_t)json_integer_value(json_object_get(arguments, "part")),
         .parts = (uint64_t)json_integer_value(json_object_get(arguments, "parts")),
-        .tell = owner ? cairn_srv_operation_tell : NULL,
+        .tell = owner ? srv_operation_tell : NULL,
         .owner = owner};
-    return cairn_srv_verify_run(&verify, ret_result, err);
+    return srv_verify_run(&verify, ret_result, err);
 }
 
-static enum cairn_code judge_question(const struct cairn_srv_request *request,
+static enum cairn_code judge_question(const struct srv_request *request,
                                       const struct cairn_msg_verify *said,
                                       struct cairn_error *err) {
     const char *project = request->params.run_name.project;
@@ -795,60 +776,57 @@ static enum cairn_code judge_question(const struct cairn_srv_request *request,
     if (!whole && said->repair)
         return cairn_fail(err, CAIRN_INVALID, "repair reads every shard: leave part and parts out");
     if (!said->repair) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_thawed(request->server, err));
-    if (cairn_srv_caller_may(&request->caller, CAIRN_SCOPE_WRITE, project)) return CAIRN_OK;
+    CAIRN_TRY(srv_thawed(request->server, err));
+    if (srv_caller_may(&request->caller, CAIRN_SCOPE_WRITE, project)) return CAIRN_OK;
     return cairn_fail(err, CAIRN_FORBIDDEN, "the token %s lacks the scope write",
                       request->caller.who);
 }
 
-static enum cairn_code begin_verify(struct cairn_srv_request *request,
-                                    const struct cairn_srv_version *version, json_t *body,
-                                    struct cairn_srv_reply *reply, struct cairn_error *err) {
-    struct cairn_srv *server = request->server;
-    char id[CAIRN_SRV_OPERATION_BYTES];
+static enum cairn_code begin_verify(struct srv_request *request, const struct srv_version *version,
+                                    json_t *body, struct srv_reply *reply,
+                                    struct cairn_error *err) {
+    struct srv *server = request->server;
+    char id[SRV_OPERATION_BYTES];
     bool made = false;
-    struct cairn_srv_operation_wish wish = {.kind = "verify",
-                                            .reads = !json_is_true(json_object_get(body, "repair")),
-                                            .work = verify_work,
-                                            .name = &version->name,
-                                            .caller = &request->caller,
-                                            .path = version->id.text,
-                                            .request = body,
-                                            .arguments = body,
-                                            .place.folder_fd = -1};
+    struct srv_operation_wish wish = {.kind = "verify",
+                                      .reads = !json_is_true(json_object_get(body, "repair")),
+                                      .work = verify_work,
+                                      .name = &version->name,
+                                      .caller = &request->caller,
+                                      .path = version->id.text,
+                                      .request = body,
+                                      .arguments = body,
+                                      .place.folder_fd = -1};
     if (json_object_set_new(body, "version", json_string(version->id.text)))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to verify a version");
     if (!server->operations) { /* in tests */
         json_t *result = NULL;
         CAIRN_TRY(verify_work(server, request->store, body, NULL, &result, err));
-        return cairn_srv_reply_json(reply, 200, result, err);
+        return srv_reply_json(reply, 200, result, err);
     }
-    CAIRN_TRY(cairn_srv_operation_begin(server, &wish, id, &made, err));
+    CAIRN_TRY(srv_operation_begin(server, &wish, id, &made, err));
     if (made) cairn_log(INFO, "verify.begun", "operation=%s version=%s", id, version->id.text);
-    return cairn_srv_reply_begun(request, id, reply, err);
+    return srv_reply_begun(request, id, reply, err);
 }
 
-static enum cairn_code look_at_once(struct cairn_srv_request *request,
-                                    const struct cairn_srv_version *version,
-                                    struct cairn_srv_reply *reply, struct cairn_error *err) {
-    const struct cairn_srv_verify verify = {
+static enum cairn_code look_at_once(struct srv_request *request, const struct srv_version *version,
+                                    struct srv_reply *reply, struct cairn_error *err) {
+    const struct srv_verify verify = {
         .server = request->server, .worker = request->store, .version = version->id.text};
     json_t *found = NULL;
-    CAIRN_TRY(cairn_srv_verify_run(&verify, &found, err));
-    return cairn_srv_reply_json(reply, 200, found, err);
+    CAIRN_TRY(srv_verify_run(&verify, &found, err));
+    return srv_reply_json(reply, 200, found, err);
 }
 
-enum cairn_code cairn_srv_on_verify(struct cairn_srv_request *request,
-                                    struct cairn_srv_reply *reply, struct cairn_error *err) {
-    CAIRN_AUTO(srv_version) version = {0};
+SRV_HANDLER(verify) {
     CAIRN_AUTO_JSON json_t *body = NULL;
     struct cairn_msg_verify said = {0};
     if (request->body.size) {
-        CAIRN_TRY(cairn_srv_body(request, 10, &body, err));
+        CAIRN_TRY(srv_body(request, 10, &body, err));
         CAIRN_TRY(cairn_msg_verify_read(body, "", &said, err));
         CAIRN_TRY(judge_question(request, &said, err));
     }
-    CAIRN_TRY(cairn_srv_readable(request, &version, err));
+    SRV_GET(version, version, srv_readable(request, &version, err));
     return said.read || said.repair ? begin_verify(request, &version, body, reply, err)
                                     : look_at_once(request, &version, reply, err);
 }

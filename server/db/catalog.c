@@ -11,11 +11,9 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "common/lock.h"
 #include "common/log.h"
 #include "common/metrics.h"
 #include "common/process.h"
-#include "common/text.h"
 #include "server/db/engine.h"
 
 #define CHANGES_WAITING_MAX 4096
@@ -25,9 +23,9 @@
 
 /* One caller's change, on its stack until the writing thread has finished it. */
 struct waiting {
-    enum cairn_code (*change)(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err);
+    enum cairn_code (*change)(struct srv_tx *tx, void *argument, struct cairn_error *err);
     void *argument;
-    const struct cairn_srv_actor *actor;
+    const struct srv_actor *actor;
     struct cairn_error *err;
     enum cairn_code code;
     bool done;
@@ -35,18 +33,18 @@ struct waiting {
     struct waiting *next;
 };
 
-struct cairn_srv_catalog {
-    const struct cairn_srv_engine *engine;
+struct srv_catalog {
+    const struct srv_engine *engine;
     void *place;
-    struct cairn_srv_tx *writer;
-    _Atomic uint64_t changes;                    /* from 1 on */
-    struct cairn_srv_listener *_Atomic listener; /* set once; notifications need it */
-    struct cairn_srv_migrated migrated;
+    struct srv_tx *writer;
+    _Atomic uint64_t changes;              /* from 1 on */
+    struct srv_listener *_Atomic listener; /* set once; notifications need it */
+    struct srv_migrated migrated;
     bool in_memory;                  /* no thread: callers use the one connection */
     const struct cairn_clock *clock; /* for event times */
     void (*happened)(void *owner);
     void *watcher;
-    cairn_srv_catalog_failed *_Atomic failed; /* set after failed_owner */
+    srv_catalog_failed *_Atomic failed; /* set after failed_owner */
     void *failed_owner;
     struct cairn_metrics *metrics; /* NULL: durations are not counted */
     size_t metric;
@@ -62,7 +60,7 @@ struct cairn_srv_catalog {
     struct cairn_lock readers_lock;
     struct cairn_condition reader_given;
     struct {
-        struct cairn_srv_tx *idle;
+        struct srv_tx *idle;
         size_t count; /* including those in use */
     } readers;
 };
@@ -73,8 +71,8 @@ struct cairn_srv_catalog {
 #define SILENCE_MS 5000 /* then the session is checked for being alive */
 #define RUN_TEXT_BYTES (2 * CAIRN_NAME_BYTES_MAX + 2)
 
-struct cairn_srv_listener {
-    const struct cairn_srv_engine *engine;
+struct srv_listener {
+    const struct srv_engine *engine;
     void *place;
     void (*changed)(void *owner, uint64_t key);
     void *owner;
@@ -83,57 +81,57 @@ struct cairn_srv_listener {
     struct cairn_thread thread;
 };
 
-uint64_t cairn_srv_key_of(const char *text) {
+uint64_t srv_key_of(const char *text) {
     uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
     for (; *text; text++) hash = (hash ^ (uint8_t)*text) * UINT64_C(1099511628211);
     return hash;
 }
 
-uint64_t cairn_srv_key_of_run(const struct cairn_run_name *name) {
+uint64_t srv_key_of_run(const struct cairn_run_name *name) {
     char text[RUN_TEXT_BYTES];
     snprintf(text, sizeof(text), "%s/%s", name->project, name->run);
-    return cairn_srv_key_of(text);
+    return srv_key_of(text);
 }
 
-void cairn_srv_notify_events(struct cairn_srv_tx *tx) {
-    if (tx->engine->notify) tx->engine->notify(tx, CAIRN_SRV_NOTIFY_EVENTS);
+void srv_notify_events(struct srv_tx *tx) {
+    if (tx->engine->notify) tx->engine->notify(tx, SRV_NOTIFY_EVENTS);
 }
 
-void cairn_srv_notify_text(struct cairn_srv_tx *tx, const char *text) {
-    if (tx->engine->notify) tx->engine->notify(tx, cairn_srv_key_of(text));
+void srv_notify_text(struct srv_tx *tx, const char *text) {
+    if (tx->engine->notify) tx->engine->notify(tx, srv_key_of(text));
 }
 
-void cairn_srv_notify_run(struct cairn_srv_tx *tx, const struct cairn_run_name *name) {
+void srv_notify_run(struct srv_tx *tx, const struct cairn_run_name *name) {
     CAIRN_ASSERT(name->run[0]);
-    if (tx->engine->notify) tx->engine->notify(tx, cairn_srv_key_of_run(name));
+    if (tx->engine->notify) tx->engine->notify(tx, srv_key_of_run(name));
 }
 
-void cairn_srv_notify_version(struct cairn_srv_tx *tx, const struct cairn_version_id *id,
-                              const struct cairn_run_name *name) {
-    cairn_srv_notify_text(tx, id->text);
-    cairn_srv_notify_run(tx, name);
+void srv_notify_version(struct srv_tx *tx, const struct cairn_version_id *id,
+                        const struct cairn_run_name *name) {
+    srv_notify_text(tx, id->text);
+    srv_notify_run(tx, name);
 }
 
 /* Listens until the session is lost (returns that error) or the listener stops (CAIRN_OK). */
-static enum cairn_code hear_all(struct cairn_srv_listener *listener, struct cairn_srv_tx *tx,
+static enum cairn_code hear_all(struct srv_listener *listener, struct srv_tx *tx,
                                 struct cairn_error *err) {
-    const struct cairn_srv_engine *engine = listener->engine;
+    const struct srv_engine *engine = listener->engine;
     enum cairn_code code = CAIRN_OK;
     listener->hears = true;
-    listener->changed(listener->owner, CAIRN_SRV_NOTIFY_ALL);
+    listener->changed(listener->owner, SRV_NOTIFY_ALL);
     while (!code && cairn_thread_wait(&listener->thread, 0))
         code = engine->listen_for(tx, listener->wake_fd, SILENCE_MS, listener->changed,
                                   listener->owner, err);
     listener->hears = false;
-    listener->changed(listener->owner, CAIRN_SRV_NOTIFY_ALL);
+    listener->changed(listener->owner, SRV_NOTIFY_ALL);
     return code;
 }
 
 static void listen_loop(struct cairn_thread *thread, void *owner) {
-    struct cairn_srv_listener *listener = owner;
+    struct srv_listener *listener = owner;
     bool said = false;
     do {
-        struct cairn_srv_tx *tx = NULL;
+        struct srv_tx *tx = NULL;
         struct cairn_error why = {0};
         enum cairn_code code = listener->engine->listen(listener->place, &tx, &why);
         if (!code) {
@@ -154,13 +152,13 @@ static void listen_loop(struct cairn_thread *thread, void *owner) {
 }
 
 /* No callback runs afterwards; other threads may still call hears(). Accepts NULL. */
-static void stop_listener(struct cairn_srv_listener *listener) {
+static void stop_listener(struct srv_listener *listener) {
     if (!listener) return;
     if (listener->wake_fd >= 0) (void)eventfd_write(listener->wake_fd, 1);
     cairn_thread_stop(&listener->thread);
 }
 
-static void free_listener(struct cairn_srv_listener *listener) {
+static void free_listener(struct srv_listener *listener) {
     if (!listener) return;
     stop_listener(listener);
     if (listener->wake_fd >= 0) close(listener->wake_fd);
@@ -168,11 +166,11 @@ static void free_listener(struct cairn_srv_listener *listener) {
 }
 
 /* *ret stays NULL where no other process can change the catalog. */
-static enum cairn_code start_listener(const struct cairn_srv_engine *engine, void *place,
+static enum cairn_code start_listener(const struct srv_engine *engine, void *place,
                                       void (*changed)(void *owner, uint64_t key), void *owner,
-                                      struct cairn_srv_listener **ret, struct cairn_error *err) {
+                                      struct srv_listener **ret, struct cairn_error *err) {
     if (!engine->listen) return CAIRN_OK;
-    struct cairn_srv_listener *listener = calloc(1, sizeof(*listener));
+    struct srv_listener *listener = calloc(1, sizeof(*listener));
     if (!listener) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for listening");
     listener->engine = engine;
     listener->place = place;
@@ -190,37 +188,31 @@ static enum cairn_code start_listener(const struct cairn_srv_engine *engine, voi
     return code;
 }
 
-static bool listener_hears(const struct cairn_srv_listener *listener) {
-    return listener && listener->hears;
-}
-
-static void measure(struct cairn_srv_catalog *catalog, enum cairn_srv_query query,
-                    uint64_t from_us) {
+static void measure(struct srv_catalog *catalog, enum srv_query query, uint64_t from_us) {
     cairn_metrics_observe(catalog->metrics, (struct cairn_metric_at){catalog->metric, query, 0},
                           cairn_mono_us() - from_us);
 }
 
-void cairn_srv_catalog_set_metrics(struct cairn_srv_catalog *catalog, struct cairn_metrics *metrics,
-                                   size_t family) {
+void srv_catalog_set_metrics(struct srv_catalog *catalog, struct cairn_metrics *metrics,
+                             size_t family) {
     catalog->metrics = metrics;
     catalog->metric = family;
 }
 
-void cairn_srv_catalog_set_failed(struct cairn_srv_catalog *catalog,
-                                  cairn_srv_catalog_failed *failed, void *owner) {
+void srv_catalog_set_failed(struct srv_catalog *catalog, srv_catalog_failed *failed, void *owner) {
     catalog->failed_owner = owner;
     atomic_store(&catalog->failed, failed);
 }
 
-static void tell_failed(const struct cairn_srv_catalog *catalog, enum cairn_code code,
+static void tell_failed(const struct srv_catalog *catalog, enum cairn_code code,
                         const struct cairn_error *why) {
-    cairn_srv_catalog_failed *failed = code ? atomic_load(&catalog->failed) : NULL;
+    srv_catalog_failed *failed = code ? atomic_load(&catalog->failed) : NULL;
     if (failed) failed(catalog->failed_owner, why);
 }
 
 /* ---- the writing thread ---- */
 
-static void run_one(struct cairn_srv_tx *tx, struct waiting *one) {
+static void run_one(struct srv_tx *tx, struct waiting *one) {
     tx->actor = one->actor;
     one->code = tx->engine->savepoint(tx, one->err);
     if (one->code) return;
@@ -230,7 +222,7 @@ static void run_one(struct cairn_srv_tx *tx, struct waiting *one) {
 }
 
 /* A failure that has undone the whole transaction ends the batch (engine.h#2). */
-static enum cairn_code still_open(struct cairn_srv_tx *tx, const struct waiting *one,
+static enum cairn_code still_open(struct srv_tx *tx, const struct waiting *one,
                                   struct cairn_error *err) {
     if (tx->engine->is_open(tx)) return CAIRN_OK;
     if (tx->undone.code) *err = tx->undone;
@@ -242,7 +234,7 @@ static enum cairn_code still_open(struct cairn_srv_tx *tx, const struct waiting 
 }
 
 /* D05: logged once when trouble begins and once when it ends. */
-static void note_trouble(struct cairn_srv_catalog *catalog, enum cairn_code code,
+static void note_trouble(struct srv_catalog *catalog, enum cairn_code code,
                          const struct cairn_error *err) {
     bool trouble = code == CAIRN_NO_SPACE || code == CAIRN_IO || code == CAIRN_CORRUPT ||
                    code == CAIRN_UNAVAILABLE || code == CAIRN_CATALOG_BEHIND;
@@ -260,8 +252,7 @@ static void note_trouble(struct cairn_srv_catalog *catalog, enum cairn_code code
         cairn_log(INFO, "catalog.writable", "path=%s", catalog->engine->describe(catalog->place));
 }
 
-enum cairn_code cairn_srv_catalog_writable(struct cairn_srv_catalog *catalog,
-                                           struct cairn_error *err) {
+enum cairn_code srv_catalog_writable(struct srv_catalog *catalog, struct cairn_error *err) {
     CAIRN_HOLD(&catalog->lock);
     const struct cairn_error *trouble = &catalog->locked.trouble;
     if (!trouble->code) return CAIRN_OK;
@@ -275,24 +266,22 @@ enum cairn_code cairn_srv_catalog_writable(struct cairn_srv_catalog *catalog,
                       catalog->engine->describe(catalog->place), trouble->message);
 }
 
-bool cairn_srv_catalog_checked(const struct cairn_srv_catalog *catalog, char *ret,
-                               size_t capacity) {
-    char text[CAIRN_SRV_CHECKED_BYTES] = "ok";
+bool srv_catalog_checked(const struct srv_catalog *catalog, char *ret, size_t capacity) {
+    char text[SRV_CHECKED_BYTES] = "ok";
     bool damaged = catalog->engine->checked &&
-                   catalog->engine->checked(catalog->place, text) == CAIRN_SRV_CHECKED_DAMAGED;
+                   catalog->engine->checked(catalog->place, text) == SRV_CHECKED_DAMAGED;
     (void)cairn_text_copy(ret, capacity, text);
     return !damaged;
 }
 
-static enum cairn_code refuse_damaged(const struct cairn_srv_catalog *catalog,
-                                      struct cairn_error *err) {
-    char text[CAIRN_SRV_CHECKED_BYTES];
-    if (cairn_srv_catalog_checked(catalog, text, sizeof(text))) return CAIRN_OK;
+static enum cairn_code refuse_damaged(const struct srv_catalog *catalog, struct cairn_error *err) {
+    char text[SRV_CHECKED_BYTES];
+    if (srv_catalog_checked(catalog, text, sizeof(text))) return CAIRN_OK;
     return cairn_fail(err, CAIRN_CORRUPT, "catalog: %s", text);
 }
 
 /* Takes the first of the queue; NULL: it is empty. */
-static struct waiting *take_one(struct cairn_srv_catalog *catalog) {
+static struct waiting *take_one(struct srv_catalog *catalog) {
     CAIRN_HOLD(&catalog->lock);
     struct waiting *first = catalog->locked.first;
     if (!first) return NULL;
@@ -310,7 +299,7 @@ struct batch {
     uint64_t until_ms;
 };
 
-static struct waiting *add_one(struct cairn_srv_catalog *catalog, struct batch *batch) {
+static struct waiting *add_one(struct srv_catalog *catalog, struct batch *batch) {
     bool full = batch->count >= CHANGES_PER_COMMIT ||
                 (batch->count && !cairn_deadline_left_ms(&cairn_clock_real, batch->until_ms));
     struct waiting *one = full ? NULL : take_one(catalog);
@@ -322,8 +311,8 @@ static struct waiting *add_one(struct cairn_srv_catalog *catalog, struct batch *
 }
 
 /* Runs all changes that were queued when the transaction began; a failed commit fails all. */
-static void run_batch(struct cairn_srv_catalog *catalog, struct batch *batch) {
-    struct cairn_srv_tx *tx = catalog->writer;
+static void run_batch(struct srv_catalog *catalog, struct batch *batch) {
+    struct srv_tx *tx = catalog->writer;
     struct cairn_error err = {0};
     struct waiting *one = NULL;
     enum cairn_code code = refuse_damaged(catalog, &err);
@@ -349,7 +338,7 @@ static void run_batch(struct cairn_srv_catalog *catalog, struct batch *batch) {
     }
 }
 
-static void finish_batch(struct cairn_srv_catalog *catalog, struct batch *batch) {
+static void finish_batch(struct srv_catalog *catalog, struct batch *batch) {
     CAIRN_HOLD(&catalog->lock);
     for (struct waiting *one = batch->first, *next = NULL; one; one = next) {
         next = one->next;
@@ -358,14 +347,14 @@ static void finish_batch(struct cairn_srv_catalog *catalog, struct batch *batch)
     }
 }
 
-static void write_batch(struct cairn_srv_catalog *catalog) {
+static void write_batch(struct srv_catalog *catalog) {
     struct batch batch = {.end = &batch.first};
     run_batch(catalog, &batch);
     finish_batch(catalog, &batch);
 }
 
 /* False: the catalog is closed. */
-static bool wait_for_work(struct cairn_srv_catalog *catalog) {
+static bool wait_for_work(struct srv_catalog *catalog) {
     CAIRN_HOLD(&catalog->lock);
     while (!catalog->locked.first && !catalog->locked.stopping)
         (void)cairn_condition_wait(&catalog->work, &catalog->lock, UINT64_MAX);
@@ -373,19 +362,19 @@ static bool wait_for_work(struct cairn_srv_catalog *catalog) {
 }
 
 static void *write_loop(void *argument) {
-    struct cairn_srv_catalog *catalog = argument;
+    struct srv_catalog *catalog = argument;
     while (wait_for_work(catalog)) write_batch(catalog);
     return NULL;
 }
 
-enum cairn_code cairn_srv_catalog_write(struct cairn_srv_catalog *catalog,
-                                        enum cairn_code (*change)(struct cairn_srv_tx *tx,
-                                                                  void *argument,
-                                                                  struct cairn_error *err),
-                                        void *argument, struct cairn_error *err) {
+enum cairn_code srv_catalog_write(struct srv_catalog *catalog,
+                                  enum cairn_code (*change)(struct srv_tx *tx, void *argument,
+                                                            struct cairn_error *err),
+                                  void *argument, struct cairn_error *err) {
     struct waiting one = {
-        .change = change, .argument = argument, .actor = cairn_srv_actor_get(), .err = err};
+        .change = change, .argument = argument, .actor = srv_actor_get(), .err = err};
     uint64_t from_us = cairn_mono_us();
+    CAIRN_ASSERT(!*srv_sql_looking()); /* catalog.h#10 */
     cairn_condition_init(&one.finished);
     {
         CAIRN_HOLD(&catalog->lock);
@@ -403,72 +392,71 @@ enum cairn_code cairn_srv_catalog_write(struct cairn_srv_catalog *catalog,
     }
     if (!one.done) write_batch(catalog);
     cairn_condition_release(&one.finished);
-    measure(catalog, CAIRN_SRV_QUERY_CHANGE, from_us);
+    measure(catalog, SRV_QUERY_CHANGE, from_us);
     return one.code;
 }
 
-void cairn_srv_catalog_set_clock(struct cairn_srv_catalog *catalog,
-                                 const struct cairn_clock *clock) {
+void srv_catalog_set_clock(struct srv_catalog *catalog, const struct cairn_clock *clock) {
     catalog->clock = clock;
 }
 
-void cairn_srv_catalog_set_watcher(struct cairn_srv_catalog *catalog, void (*happened)(void *owner),
-                                   void *owner) {
+void srv_catalog_set_watcher(struct srv_catalog *catalog, void (*happened)(void *owner),
+                             void *owner) {
     CAIRN_HOLD(&catalog->lock);
     catalog->happened = happened;
     catalog->watcher = owner;
 }
 
-const char *cairn_srv_catalog_server(const struct cairn_srv_catalog *catalog) {
+const char *srv_catalog_server(const struct srv_catalog *catalog) {
     return catalog->engine->server(catalog->place);
 }
 
-bool cairn_srv_catalog_is_shareable(const struct cairn_srv_catalog *catalog) {
+bool srv_catalog_is_shareable(const struct srv_catalog *catalog) {
     return catalog->engine->shareable;
 }
 
-uint64_t cairn_srv_catalog_changes(const struct cairn_srv_catalog *catalog) {
+uint64_t srv_catalog_changes(const struct srv_catalog *catalog) {
     return atomic_load(&catalog->changes) + 1;
 }
 
-bool cairn_srv_catalog_is_shared(const struct cairn_srv_catalog *catalog) {
+bool srv_catalog_is_shared(const struct srv_catalog *catalog) {
     return catalog->engine->shared(catalog->place);
 }
 
-bool cairn_srv_catalog_is_behind(const struct cairn_srv_catalog *catalog) {
+bool srv_catalog_is_behind(const struct srv_catalog *catalog) {
     return catalog->engine->behind(catalog->place);
 }
 
-uint64_t cairn_srv_catalog_log_bytes(const struct cairn_srv_catalog *catalog) {
+uint64_t srv_catalog_log_bytes(const struct srv_catalog *catalog) {
     return catalog->engine->log_bytes ? catalog->engine->log_bytes(catalog->place) : 0;
 }
 
-enum cairn_code cairn_srv_catalog_listen(struct cairn_srv_catalog *catalog,
-                                         void (*changed)(void *owner, uint64_t key), void *owner,
-                                         struct cairn_error *err) {
-    struct cairn_srv_listener *listener = NULL;
+enum cairn_code srv_catalog_listen(struct srv_catalog *catalog,
+                                   void (*changed)(void *owner, uint64_t key), void *owner,
+                                   struct cairn_error *err) {
+    struct srv_listener *listener = NULL;
     CAIRN_ASSERT(!catalog->listener);
     CAIRN_TRY(start_listener(catalog->engine, catalog->place, changed, owner, &listener, err));
     catalog->listener = listener;
     return CAIRN_OK;
 }
 
-void cairn_srv_catalog_unlisten(struct cairn_srv_catalog *catalog) {
+void srv_catalog_unlisten(struct srv_catalog *catalog) {
     stop_listener(catalog->listener);
 }
 
-bool cairn_srv_catalog_hears(const struct cairn_srv_catalog *catalog) {
-    return listener_hears(catalog->listener);
+bool srv_catalog_hears(const struct srv_catalog *catalog) {
+    return catalog->listener && catalog->listener->hears;
 }
 
 /* ---- readers ---- */
 
 /* NULL: the caller may open one more connection. */
-static struct cairn_srv_tx *wait_for_reader(struct cairn_srv_catalog *catalog) {
+static struct srv_tx *wait_for_reader(struct srv_catalog *catalog) {
     CAIRN_HOLD(&catalog->readers_lock);
     while (!catalog->readers.idle && catalog->readers.count == READERS_MAX)
         (void)cairn_condition_wait(&catalog->reader_given, &catalog->readers_lock, UINT64_MAX);
-    struct cairn_srv_tx *reader = catalog->readers.idle;
+    struct srv_tx *reader = catalog->readers.idle;
     if (reader)
         catalog->readers.idle = reader->next;
     else
@@ -477,7 +465,7 @@ static struct cairn_srv_tx *wait_for_reader(struct cairn_srv_catalog *catalog) {
 }
 
 /* reader NULL: opening it has failed. */
-static void give_reader(struct cairn_srv_catalog *catalog, struct cairn_srv_tx *reader) {
+static void give_reader(struct srv_catalog *catalog, struct srv_tx *reader) {
     CAIRN_HOLD(&catalog->readers_lock);
     if (reader) {
         reader->next = catalog->readers.idle;
@@ -488,7 +476,7 @@ static void give_reader(struct cairn_srv_catalog *catalog, struct cairn_srv_tx *
     cairn_condition_signal(&catalog->reader_given);
 }
 
-static enum cairn_code take_reader(struct cairn_srv_catalog *catalog, struct cairn_srv_tx **ret,
+static enum cairn_code take_reader(struct srv_catalog *catalog, struct srv_tx **ret,
                                    struct cairn_error *err) {
     *ret = wait_for_reader(catalog);
     if (*ret) return CAIRN_OK;
@@ -497,77 +485,84 @@ static enum cairn_code take_reader(struct cairn_srv_catalog *catalog, struct cai
     return code;
 }
 
-/* *ret_broken: the database failed, rather than look(). */
-static enum cairn_code look_by(struct cairn_srv_tx *reader,
-                               enum cairn_code (*look)(struct cairn_srv_tx *tx, void *argument,
-                                                       struct cairn_error *err),
-                               void *argument, bool *ret_broken, struct cairn_error *err) {
-    *ret_broken = true;
-    CAIRN_TRY(reader->engine->begin_read(reader, err));
-    enum cairn_code code = look(reader, argument, err);
-    reader->engine->end_read(reader);
-    *ret_broken = code == CAIRN_IO || code == CAIRN_UNAVAILABLE;
+/* ---- looks ---- */
+
+static enum cairn_code begin_read(struct srv_catalog *catalog, struct srv_tx **ret,
+                                  struct cairn_error *err) {
+    *ret = catalog->writer;
+    if (!catalog->in_memory) CAIRN_TRY(take_reader(catalog, ret, err));
+    enum cairn_code code = (*ret)->engine->begin_read(*ret, err);
+    if (code && !catalog->in_memory) give_reader(catalog, *ret);
     return code;
 }
 
-enum cairn_code cairn_srv_catalog_read(struct cairn_srv_catalog *catalog,
-                                       enum cairn_code (*look)(struct cairn_srv_tx *tx,
-                                                               void *argument,
-                                                               struct cairn_error *err),
-                                       void *argument, struct cairn_error *err) {
-    struct cairn_srv_tx *reader = catalog->writer;
+enum cairn_code srv_look_begin(struct srv_catalog *catalog, struct srv_look *ret,
+                               struct cairn_error *err) {
     struct cairn_error why = {0};
+    struct srv_tx *tx = NULL;
     uint64_t from_us = cairn_mono_us();
-    bool broken = true;
-    enum cairn_code code = catalog->in_memory ? CAIRN_OK : take_reader(catalog, &reader, &why);
-    bool taken = !code;
-    if (taken) code = look_by(reader, look, argument, &broken, &why);
-    if (taken && !catalog->in_memory) give_reader(catalog, reader);
-    if (broken) tell_failed(catalog, code, &why);
-    measure(catalog, CAIRN_SRV_QUERY_LOOK, from_us);
-    if (code && err) *err = why;
-    return code;
+    CAIRN_ASSERT(!*srv_sql_looking()); /* catalog.h#10 */
+    enum cairn_code code = begin_read(catalog, &tx, &why);
+    if (code) {
+        tell_failed(catalog, code, &why);
+        measure(catalog, SRV_QUERY_LOOK, from_us);
+        return cairn_pass(err, code, &why);
+    }
+    tx->broken = (struct cairn_error){0};
+    *srv_sql_looking() = true;
+    *ret = (struct srv_look){catalog, tx, from_us};
+    return CAIRN_OK;
+}
+
+void srv_look_release(struct srv_look *look) {
+    struct srv_catalog *catalog = look->catalog;
+    if (!look->tx) return;
+    look->tx->engine->end_read(look->tx);
+    struct cairn_error broken = look->tx->broken;
+    if (!catalog->in_memory) give_reader(catalog, look->tx);
+    look->tx = NULL;
+    *srv_sql_looking() = false;
+    tell_failed(catalog, broken.code, &broken);
+    measure(catalog, SRV_QUERY_LOOK, look->from_us);
 }
 
 /* SQLite is last: it accepts every place. */
-static const struct cairn_srv_engine *const engines[] = {&cairn_srv_engine_postgres,
-                                                         &cairn_srv_engine_sqlite};
+static const struct srv_engine *const engines[] = {&srv_engine_postgres, &srv_engine_sqlite};
 
-const struct cairn_srv_engine *cairn_srv_engine_of(const char *where) {
+const struct srv_engine *srv_engine_of(const char *where) {
     for (size_t i = 0; i + 1 < CAIRN_COUNT(engines); i++)
         if (engines[i]->knows(where)) return engines[i];
     return engines[CAIRN_COUNT(engines) - 1];
 }
 
-static enum cairn_code open_place(struct cairn_srv_catalog *catalog, const char *where,
+static enum cairn_code open_place(struct srv_catalog *catalog, const char *where,
                                   struct cairn_error *err) {
-    catalog->engine = cairn_srv_engine_of(where);
+    catalog->engine = srv_engine_of(where);
     CAIRN_TRY(catalog->engine->take(where, &catalog->place, err));
     CAIRN_TRY(catalog->engine->connect(catalog->place, false, &catalog->writer, err));
-    struct cairn_srv_migrated *migrated = &catalog->migrated;
+    struct srv_migrated *migrated = &catalog->migrated;
     CAIRN_TRY(catalog->engine->migrate(catalog->writer, migrated, err));
     if (migrated->from)
         cairn_log(WARN, "catalog.migrated", "from=%u to=%u before=\"%s\"", migrated->from,
-                  cairn_srv_catalog_schema(),
+                  srv_catalog_schema(),
                   migrated->before[0] ? migrated->before
                                       : "no copy was made: the way back is a pg_dump from before "
                                         "(docs/upgrade.md)");
     return CAIRN_OK;
 }
 
-const struct cairn_srv_migrated *
-cairn_srv_catalog_migrated(const struct cairn_srv_catalog *catalog) {
+const struct srv_migrated *srv_catalog_migrated(const struct srv_catalog *catalog) {
     return &catalog->migrated;
 }
 
-bool cairn_srv_catalog_is_there(const char *where) {
-    return cairn_srv_engine_of(where)->is_there(where);
+bool srv_catalog_is_there(const char *where) {
+    return srv_engine_of(where)->is_there(where);
 }
 
-static void release_place(struct cairn_srv_catalog *catalog) {
+static void release_place(struct srv_catalog *catalog) {
     free_listener(catalog->listener);
     while (catalog->readers.idle) {
-        struct cairn_srv_tx *reader = catalog->readers.idle;
+        struct srv_tx *reader = catalog->readers.idle;
         catalog->readers.idle = reader->next;
         catalog->engine->disconnect(reader);
     }
@@ -580,8 +575,8 @@ static void release_place(struct cairn_srv_catalog *catalog) {
     free(catalog);
 }
 
-static struct cairn_srv_catalog *new_catalog(void) {
-    struct cairn_srv_catalog *catalog = calloc(1, sizeof(*catalog));
+static struct srv_catalog *new_catalog(void) {
+    struct srv_catalog *catalog = calloc(1, sizeof(*catalog));
     if (!catalog) return NULL;
     catalog->locked.last = &catalog->locked.first;
     catalog->clock = &cairn_clock_real;
@@ -592,9 +587,9 @@ static struct cairn_srv_catalog *new_catalog(void) {
     return catalog;
 }
 
-static enum cairn_code open_catalog(const char *where, bool in_memory,
-                                    struct cairn_srv_catalog **ret, struct cairn_error *err) {
-    struct cairn_srv_catalog *catalog = new_catalog();
+static enum cairn_code open_catalog(const char *where, bool in_memory, struct srv_catalog **ret,
+                                    struct cairn_error *err) {
+    struct srv_catalog *catalog = new_catalog();
     if (!catalog) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the catalog");
     catalog->in_memory = in_memory;
     enum cairn_code code = open_place(catalog, where, err);
@@ -607,21 +602,20 @@ static enum cairn_code open_catalog(const char *where, bool in_memory,
     return code;
 }
 
-enum cairn_code cairn_srv_catalog_open_memory(struct cairn_srv_catalog **ret,
-                                              struct cairn_error *err) {
+enum cairn_code srv_catalog_open_memory(struct srv_catalog **ret, struct cairn_error *err) {
     return open_catalog(":memory:", true, ret, err);
 }
 
-enum cairn_code cairn_srv_catalog_open(const char *where, struct cairn_srv_catalog **ret,
-                                       struct cairn_error *err) {
+enum cairn_code srv_catalog_open(const char *where, struct srv_catalog **ret,
+                                 struct cairn_error *err) {
     return open_catalog(where, false, ret, err);
 }
 
-void cairn_srv_catalog_password_from(const char *path) {
-    cairn_srv_postgres_password_from(path);
+void srv_catalog_password_from(const char *path) {
+    srv_postgres_password_from(path);
 }
 
-void cairn_srv_catalog_free(struct cairn_srv_catalog *catalog) {
+void srv_catalog_free(struct srv_catalog *catalog) {
     if (!catalog->in_memory) {
         {
             CAIRN_HOLD(&catalog->lock);
@@ -637,12 +631,12 @@ void cairn_srv_catalog_free(struct cairn_srv_catalog *catalog) {
 
 /* The catalog passes a handler thread's actor to the writing thread. */
 
-static _Thread_local const struct cairn_srv_actor *acting;
+static _Thread_local const struct srv_actor *acting;
 
-void cairn_srv_actor_set(const struct cairn_srv_actor *actor) {
+void srv_actor_set(const struct srv_actor *actor) {
     acting = actor;
 }
 
-const struct cairn_srv_actor *cairn_srv_actor_get(void) {
+const struct srv_actor *srv_actor_get(void) {
     return acting;
 }

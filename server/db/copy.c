@@ -11,9 +11,6 @@
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/hooks.h"
-#include "common/text.h"
-#include "server/db/copy_page.h"
-#include "server/db/sql.h"
 
 /* Name of a row in the target's `meta` that marks an unfinished copy; its value is the uuid of the
  * source's store. The empty name sorts first: the rows after it are the source's table. */
@@ -21,17 +18,17 @@
 #define REINDEX "reindex" /* the mark's value while a reindex fills the catalog */
 
 struct copying {
-    const struct cairn_srv_copy_options *options;
-    struct cairn_srv_copied *result;
-    struct cairn_srv_tables tables;
-    struct cairn_srv_copy_end from, to;
-    struct cairn_srv_copy_progress progress;
+    const struct srv_copy_options *options;
+    struct srv_copied *result;
+    struct srv_tables tables;
+    struct srv_copy_end from, to;
+    struct srv_copy_progress progress;
 };
 
 static void release(struct copying *copying) {
-    cairn_srv_copy_end_close(&copying->from);
-    cairn_srv_copy_end_close(&copying->to);
-    cairn_srv_tables_release(&copying->tables);
+    srv_copy_end_close(&copying->from);
+    srv_copy_end_close(&copying->to);
+    srv_tables_release(&copying->tables);
 }
 
 /* Equal pages are compared as a whole, the others row by row. */
@@ -41,7 +38,7 @@ static void release(struct copying *copying) {
 struct shown {
     char text[2 * SHOWN_BYTES + 16];
 };
-static struct shown show(const struct cairn_srv_table *table, const struct cairn_srv_unpacked *row,
+static struct shown show(const struct srv_table *table, const struct srv_unpacked *row,
                          size_t column) {
     struct shown ret = {"null"};
     struct cairn_view value = row->columns[column];
@@ -50,7 +47,7 @@ static struct shown show(const struct cairn_srv_table *table, const struct cairn
     const char *cut = size < value.size ? "..." : "";
     char hex[2 * SHOWN_BYTES + 1];
     if (table->types[column] == 'i') {
-        snprintf(ret.text, sizeof(ret.text), "%" PRId64, cairn_srv_unpacked_number(row, column));
+        snprintf(ret.text, sizeof(ret.text), "%" PRId64, srv_unpacked_number(row, column));
     } else if (table->types[column] == 't') {
         snprintf(ret.text, sizeof(ret.text), "\"%.*s%s\"", (int)size, (const char *)value.data,
                  cut);
@@ -64,8 +61,7 @@ static struct shown show(const struct cairn_srv_table *table, const struct cairn
 struct named {
     char text[256];
 };
-static struct named name(const struct cairn_srv_table *table,
-                         const struct cairn_srv_unpacked *row) {
+static struct named name(const struct srv_table *table, const struct srv_unpacked *row) {
     struct named ret = {""};
     for (size_t i = 0, size = 0; i < table->key_count && size < sizeof(ret.text); i++) {
         size_t column = table->key[i];
@@ -76,17 +72,15 @@ static struct named name(const struct cairn_srv_table *table,
     return ret;
 }
 
-static enum cairn_code fail_alone(const struct cairn_srv_copy_end *has,
-                                  const struct cairn_srv_copy_end *lacks,
-                                  const struct cairn_srv_table *table,
-                                  const struct cairn_srv_unpacked *row, struct cairn_error *err) {
+static enum cairn_code fail_alone(const struct srv_copy_end *has, const struct srv_copy_end *lacks,
+                                  const struct srv_table *table, const struct srv_unpacked *row,
+                                  struct cairn_error *err) {
     return cairn_fail(err, CAIRN_CORRUPT, "table %s: the row with %s is in %s and not in %s",
                       table->name, name(table, row).text, has->called, lacks->called);
 }
 
-static enum cairn_code fail_column(const struct cairn_srv_table *table,
-                                   const struct cairn_srv_unpacked *a,
-                                   const struct cairn_srv_unpacked *b, struct cairn_error *err) {
+static enum cairn_code fail_column(const struct srv_table *table, const struct srv_unpacked *a,
+                                   const struct srv_unpacked *b, struct cairn_error *err) {
     for (size_t i = 0; i < table->column_count; i++) {
         struct cairn_view left = a->columns[i], right = b->columns[i];
         if (!left.data == !right.data && left.size == right.size &&
@@ -100,16 +94,16 @@ static enum cairn_code fail_column(const struct cairn_srv_table *table,
     return cairn_fail(err, CAIRN_INTERNAL, "table %s: rows differ in no column", table->name);
 }
 
-static enum cairn_code
-find_difference(const struct cairn_srv_copy_end *from, const struct cairn_srv_copy_end *to,
-                const struct cairn_srv_table *table, const struct cairn_srv_pack *left,
-                const struct cairn_srv_pack *right, struct cairn_error *err) {
-    struct cairn_srv_unpacked a = {.left = cairn_buf_view(&left->bytes)};
-    struct cairn_srv_unpacked b = {.left = cairn_buf_view(&right->bytes)};
+static enum cairn_code find_difference(const struct srv_copy_end *from,
+                                       const struct srv_copy_end *to, const struct srv_table *table,
+                                       const struct srv_pack *left, const struct srv_pack *right,
+                                       struct cairn_error *err) {
+    struct srv_unpacked a = {.left = cairn_buf_view(&left->bytes)};
+    struct srv_unpacked b = {.left = cairn_buf_view(&right->bytes)};
     for (;;) {
-        bool is_a = cairn_srv_unpack(&a), is_b = cairn_srv_unpack(&b);
+        bool is_a = srv_unpack(&a), is_b = srv_unpack(&b);
         if (!is_a && !is_b) return CAIRN_OK;
-        int order = !is_a ? 1 : !is_b ? -1 : cairn_srv_unpacked_compare(table, &a, &b);
+        int order = !is_a ? 1 : !is_b ? -1 : srv_unpacked_compare(table, &a, &b);
         if (order < 0) return fail_alone(from, to, table, &a, err);
         if (order > 0) return fail_alone(to, from, table, &b, err);
         if (a.row.size != b.row.size || memcmp(a.row.data, b.row.data, a.row.size) != 0)
@@ -117,11 +111,11 @@ find_difference(const struct cairn_srv_copy_end *from, const struct cairn_srv_co
     }
 }
 
-static enum cairn_code compare_pages(struct cairn_srv_copy_end *from, struct cairn_srv_copy_end *to,
-                                     size_t table, struct cairn_srv_copy_cursor *left,
-                                     struct cairn_srv_copy_cursor *right, struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_copy_page(from, table, left, err));
-    CAIRN_TRY(cairn_srv_copy_page(to, table, right, err));
+static enum cairn_code compare_pages(struct srv_copy_end *from, struct srv_copy_end *to,
+                                     size_t table, struct srv_copy_cursor *left,
+                                     struct srv_copy_cursor *right, struct cairn_error *err) {
+    CAIRN_TRY(srv_copy_page(from, table, left, err));
+    CAIRN_TRY(srv_copy_page(to, table, right, err));
     size_t size = left->page.bytes.size;
     if (size == right->page.bytes.size &&
         (!size || !memcmp(left->page.bytes.data, right->page.bytes.data, size)))
@@ -130,17 +124,17 @@ static enum cairn_code compare_pages(struct cairn_srv_copy_end *from, struct cai
 }
 
 /* behind: starts after the row with this key; NULL: all rows. */
-static enum cairn_code compare_table(struct cairn_srv_copy_end *from, struct cairn_srv_copy_end *to,
+static enum cairn_code compare_table(struct srv_copy_end *from, struct srv_copy_end *to,
                                      size_t table, const char *behind,
-                                     struct cairn_srv_copy_compared *ret, struct cairn_error *err) {
-    CAIRN_AUTO(srv_copy_cursor) left = {0}, right = {0};
+                                     struct srv_copy_compared *ret, struct cairn_error *err) {
+    SRV_AUTO(copy_cursor) left = {0}, right = {0};
     CAIRN_AUTO(sha256) read_left, read_right;
     uint8_t digest[CAIRN_SHA256_BYTES];
     cairn_sha256_init(&read_left);
     cairn_sha256_init(&read_right);
     ret->rows = 0;
-    if (behind) CAIRN_TRY(cairn_srv_copy_behind(from, table, behind, &left, err));
-    if (behind) CAIRN_TRY(cairn_srv_copy_behind(to, table, behind, &right, err));
+    if (behind) CAIRN_TRY(srv_copy_behind(from, table, behind, &left, err));
+    if (behind) CAIRN_TRY(srv_copy_behind(to, table, behind, &right, err));
     for (;;) {
         CAIRN_TRY(compare_pages(from, to, table, &left, &right, err));
         if (!left.page.rows) break;
@@ -160,33 +154,30 @@ struct mark {
     bool found;
 };
 
-static enum cairn_code read_mark(struct cairn_srv_tx *tx, struct mark *ret,
-                                 struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(meta_get), SQL_T(MARK)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &ret->found, err));
-    (void)cairn_text_copy(ret->uuid, sizeof(ret->uuid),
-                          ret->found ? cairn_srv_rows_text(&rows, 0) : "");
+static enum cairn_code read_mark(struct srv_tx *tx, struct mark *ret, struct cairn_error *err) {
+    SQL_OPEN(rows, tx, err, SQL(meta_get), SQL_T(MARK));
+    CAIRN_TRY(srv_rows_next(&rows, &ret->found, err));
+    (void)cairn_text_copy(ret->uuid, sizeof(ret->uuid), ret->found ? srv_rows_text(&rows, 0) : "");
     return CAIRN_OK;
 }
 
-static enum cairn_code look_at(struct cairn_srv_copy_end *end, struct mark *ret_mark,
-                               struct cairn_srv_store_seen *ret_seen, struct cairn_error *err) {
+static enum cairn_code look_at(struct srv_copy_end *end, struct mark *ret_mark,
+                               struct srv_store_seen *ret_seen, struct cairn_error *err) {
     CAIRN_TRY(end->engine->begin_read(end->reader, err));
     enum cairn_code code = read_mark(end->reader, ret_mark, err);
-    if (!code) code = cairn_srv_store_seen_get(end->reader, ret_seen, err);
+    if (!code) code = srv_store_seen_get(end->reader, ret_seen, err);
     end->engine->end_read(end->reader);
     return code;
 }
 
 static enum cairn_code begin_fresh(struct copying *copying, const char *uuid,
                                    struct cairn_error *err) {
-    struct cairn_srv_tx *tx = copying->to.writer;
+    struct srv_tx *tx = copying->to.writer;
     CAIRN_TRY(tx->engine->begin_write(tx, err));
     enum cairn_code code = CAIRN_OK;
     for (size_t i = 0; i < copying->tables.count && !code; i++)
-        code = cairn_srv_copy_clear(&copying->to, i, err);
-    if (!code) code = cairn_srv_sql_run(tx, NULL, err, SQL(meta_put), SQL_T(MARK), SQL_T(uuid));
+        code = srv_copy_clear(&copying->to, i, err);
+    if (!code) code = srv_sql_run(tx, NULL, err, SQL(meta_put), SQL_T(MARK), SQL_T(uuid));
     if (!code) code = tx->engine->commit(tx, err);
     if (code) tx->engine->rollback(tx);
     return code;
@@ -194,11 +185,11 @@ static enum cairn_code begin_fresh(struct copying *copying, const char *uuid,
 
 /* Checks that the target holds exactly a new catalog's rows. */
 static enum cairn_code judge_empty(struct copying *copying, struct cairn_error *err) {
-    struct cairn_srv_copy_end fresh = {0};
-    CAIRN_TRY(cairn_srv_copy_end_of(&copying->tables, &fresh, err));
+    struct srv_copy_end fresh = {0};
+    CAIRN_TRY(srv_copy_end_of(&copying->tables, &fresh, err));
     enum cairn_code code = CAIRN_OK;
     for (size_t i = 0; i < copying->tables.count && !code; i++) {
-        struct cairn_srv_copy_compared same = {0};
+        struct srv_copy_compared same = {0};
         code = compare_table(&fresh, &copying->to, i, NULL, &same, NULL);
         if (code == CAIRN_CORRUPT)
             code = cairn_fail(err, CAIRN_CONFLICT,
@@ -208,15 +199,15 @@ static enum cairn_code judge_empty(struct copying *copying, struct cairn_error *
         else if (code)
             code = cairn_fail(err, code, "%s cannot be read", copying->to.called);
     }
-    cairn_srv_copy_end_close(&fresh);
+    srv_copy_end_close(&fresh);
     return code;
 }
 
-static enum cairn_code open_source(struct copying *copying, struct cairn_srv_store_seen *ret_seen,
+static enum cairn_code open_source(struct copying *copying, struct srv_store_seen *ret_seen,
                                    struct cairn_error *err) {
     struct mark mark;
-    CAIRN_TRY(cairn_srv_copy_end_open(copying->options->from, true, &copying->tables,
-                                      &copying->from, err));
+    CAIRN_TRY(
+        srv_copy_end_open(copying->options->from, true, &copying->tables, &copying->from, err));
     CAIRN_TRY(look_at(&copying->from, &mark, ret_seen, err));
     if (mark.found)
         return cairn_fail(err, CAIRN_CONFLICT, "%s is itself a copy that was not finished",
@@ -231,9 +222,8 @@ static enum cairn_code open_source(struct copying *copying, struct cairn_srv_sto
 static enum cairn_code open_target(struct copying *copying, const char *uuid, bool *ret_other,
                                    struct cairn_error *err) {
     struct mark mark;
-    struct cairn_srv_store_seen seen;
-    CAIRN_TRY(
-        cairn_srv_copy_end_open(copying->options->to, false, &copying->tables, &copying->to, err));
+    struct srv_store_seen seen;
+    CAIRN_TRY(srv_copy_end_open(copying->options->to, false, &copying->tables, &copying->to, err));
     CAIRN_TRY(look_at(&copying->to, &mark, &seen, err));
     if (mark.found && strcmp(mark.uuid, uuid) != 0)
         return cairn_fail(err, CAIRN_CONFLICT,
@@ -259,8 +249,8 @@ static void count_rows(void *owner, uint64_t rows) {
 static enum cairn_code count_all(struct copying *copying, struct cairn_error *err) {
     for (size_t i = 0; i < copying->tables.count; i++) {
         uint64_t there = 0, found = 0;
-        CAIRN_TRY(cairn_srv_copy_count(&copying->from, i, &there, err));
-        CAIRN_TRY(cairn_srv_copy_count(&copying->to, i, &found, err));
+        CAIRN_TRY(srv_copy_count(&copying->from, i, &there, err));
+        CAIRN_TRY(srv_copy_count(&copying->to, i, &found, err));
         copying->progress.rows_in_all += there;
         copying->progress.rows += found;
     }
@@ -271,12 +261,12 @@ static enum cairn_code count_all(struct copying *copying, struct cairn_error *er
 
 /* In key order, so that the target always holds the first rows of the source. */
 static enum cairn_code copy_table(struct copying *copying, size_t table, struct cairn_error *err) {
-    struct cairn_srv_tx *tx = copying->to.writer;
-    CAIRN_AUTO(srv_copy_cursor) at = {0};
+    struct srv_tx *tx = copying->to.writer;
+    SRV_AUTO(copy_cursor) at = {0};
     copying->progress.table = copying->tables.at[table].name;
-    CAIRN_TRY(cairn_srv_copy_last(&copying->to, table, &at, err));
+    CAIRN_TRY(srv_copy_last(&copying->to, table, &at, err));
     for (;;) {
-        CAIRN_TRY(cairn_srv_copy_page(&copying->from, table, &at, err));
+        CAIRN_TRY(srv_copy_page(&copying->from, table, &at, err));
         if (!at.page.rows) break;
         CAIRN_TRY(
             tx->engine->load(tx, &copying->tables.at[table], cairn_buf_view(&at.page.bytes), err));
@@ -287,16 +277,16 @@ static enum cairn_code copy_table(struct copying *copying, size_t table, struct 
 }
 
 static enum cairn_code compare_all(struct copying *copying, struct cairn_error *err) {
-    struct cairn_srv_copied *result = copying->result;
+    struct srv_copied *result = copying->result;
     copying->progress.comparing = true;
     copying->progress.rows = 0;
     for (size_t i = 0; i < copying->tables.count; i++) {
-        struct cairn_srv_copy_compared same = {.counted = count_rows, .owner = copying};
+        struct srv_copy_compared same = {.counted = count_rows, .owner = copying};
         const char *name = copying->tables.at[i].name;
         copying->progress.table = name;
         CAIRN_TRY(compare_table(&copying->from, &copying->to, i, strcmp(name, "meta") ? NULL : MARK,
                                 &same, err));
-        CAIRN_ASSERT(result->table_count < CAIRN_SRV_COPY_TABLES_MAX);
+        CAIRN_ASSERT(result->table_count < SRV_COPY_TABLES_MAX);
         (void)cairn_text_copy(result->tables[i].name, sizeof(result->tables[i].name), name);
         memcpy(result->tables[i].sha256, same.sha256, sizeof(same.sha256));
         result->tables[i].rows = same.rows;
@@ -307,10 +297,10 @@ static enum cairn_code compare_all(struct copying *copying, struct cairn_error *
 }
 
 static enum cairn_code end_copy(struct copying *copying, struct cairn_error *err) {
-    struct cairn_srv_tx *tx = copying->to.writer;
+    struct srv_tx *tx = copying->to.writer;
     CAIRN_CRASHPOINT("server.copy.before_end");
     CAIRN_TRY(tx->engine->begin_write(tx, err));
-    enum cairn_code code = cairn_srv_sql_run(tx, NULL, err, SQL(meta_drop), SQL_T(MARK));
+    enum cairn_code code = srv_sql_run(tx, NULL, err, SQL(meta_drop), SQL_T(MARK));
     if (!code) code = tx->engine->commit(tx, err);
     if (code) tx->engine->rollback(tx);
     if (!code) CAIRN_CRASHPOINT("server.copy.after_end");
@@ -325,8 +315,8 @@ static bool is_over_already(struct copying *copying) {
 }
 
 static enum cairn_code run(struct copying *copying, struct cairn_error *err) {
-    struct cairn_srv_store_seen seen;
-    CAIRN_TRY(cairn_srv_tables_read(&copying->tables, err));
+    struct srv_store_seen seen;
+    CAIRN_TRY(srv_tables_read(&copying->tables, err));
     CAIRN_TRY(open_source(copying, &seen, err));
     bool other = false;
     struct cairn_error why = {0};
@@ -334,33 +324,28 @@ static enum cairn_code run(struct copying *copying, struct cairn_error *err) {
     copying->result->from_folder = copying->from.engine->in_folder;
     copying->result->to_folder = copying->to.engine->in_folder;
     if (other && is_over_already(copying)) return CAIRN_OK;
-    if (code && err) *err = why;
-    if (code) return code;
+    CAIRN_TRY(cairn_pass(err, code, &why));
     CAIRN_TRY(count_all(copying, err));
     for (size_t i = 0; i < copying->tables.count; i++) CAIRN_TRY(copy_table(copying, i, err));
     CAIRN_TRY(compare_all(copying, err));
     return end_copy(copying, err);
 }
 
-enum cairn_code cairn_srv_copy(const struct cairn_srv_copy_options *options,
-                               struct cairn_srv_copied *ret, struct cairn_error *err) {
+enum cairn_code srv_copy(const struct srv_copy_options *options, struct srv_copied *ret,
+                         struct cairn_error *err) {
     if (!strcmp(options->from, options->to))
         return cairn_fail(err, CAIRN_INVALID, "source and target are the same catalog");
     struct copying copying = {.options = options, .result = ret};
-    *ret = (struct cairn_srv_copied){0};
+    *ret = (struct srv_copied){0};
     enum cairn_code code = run(&copying, err);
     release(&copying);
     return code;
 }
 
-static enum cairn_code look_for_mark(struct cairn_srv_tx *tx, void *argument,
-                                     struct cairn_error *err) {
-    return read_mark(tx, argument, err);
-}
-
-enum cairn_code cairn_srv_copy_is_over(struct cairn_srv_catalog *catalog, struct cairn_error *err) {
+enum cairn_code srv_copy_is_over(struct srv_catalog *catalog, struct cairn_error *err) {
     struct mark mark = {0};
-    CAIRN_TRY(cairn_srv_catalog_read(catalog, look_for_mark, &mark, err));
+    SRV_LOOK(look, catalog, err);
+    CAIRN_TRY(read_mark(look.tx, &mark, err));
     if (!mark.found) return CAIRN_OK;
     return cairn_fail(err, CAIRN_CONFLICT, "this catalog is a %s again, or empty it",
                       strcmp(mark.uuid, REINDEX) != 0
@@ -369,10 +354,9 @@ enum cairn_code cairn_srv_copy_is_over(struct cairn_srv_catalog *catalog, struct
 }
 
 static enum cairn_code put_mark(struct copying *copying, struct cairn_error *err) {
-    struct cairn_srv_tx *tx = copying->to.writer;
+    struct srv_tx *tx = copying->to.writer;
     CAIRN_TRY(tx->engine->begin_write(tx, err));
-    enum cairn_code code =
-        cairn_srv_sql_run(tx, NULL, err, SQL(meta_put), SQL_T(MARK), SQL_T(REINDEX));
+    enum cairn_code code = srv_sql_run(tx, NULL, err, SQL(meta_put), SQL_T(MARK), SQL_T(REINDEX));
     if (!code) code = tx->engine->commit(tx, err);
     if (code) tx->engine->rollback(tx);
     return code;
@@ -380,10 +364,9 @@ static enum cairn_code put_mark(struct copying *copying, struct cairn_error *err
 
 static enum cairn_code begin_reindex(struct copying *copying, struct cairn_error *err) {
     struct mark mark;
-    struct cairn_srv_store_seen seen;
-    CAIRN_TRY(cairn_srv_tables_read(&copying->tables, err));
-    CAIRN_TRY(
-        cairn_srv_copy_end_open(copying->options->to, false, &copying->tables, &copying->to, err));
+    struct srv_store_seen seen;
+    CAIRN_TRY(srv_tables_read(&copying->tables, err));
+    CAIRN_TRY(srv_copy_end_open(copying->options->to, false, &copying->tables, &copying->to, err));
     CAIRN_TRY(look_at(&copying->to, &mark, &seen, err));
     if (mark.found && strcmp(mark.uuid, REINDEX) != 0)
         return cairn_fail(err, CAIRN_CONFLICT, "%s is a copy that was not finished: empty it first",
@@ -393,28 +376,27 @@ static enum cairn_code begin_reindex(struct copying *copying, struct cairn_error
     return put_mark(copying, err);
 }
 
-enum cairn_code cairn_srv_copy_begin_reindex(const char *where, struct cairn_error *err) {
-    struct cairn_srv_copy_options options = {.to = where};
+enum cairn_code srv_copy_begin_reindex(const char *where, struct cairn_error *err) {
+    struct srv_copy_options options = {.to = where};
     struct copying copying = {.options = &options};
     enum cairn_code code = begin_reindex(&copying, err);
     release(&copying);
     return code;
 }
 
-static enum cairn_code drop_mark(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code drop_mark(struct srv_tx *tx, void *argument, struct cairn_error *err) {
     (void)argument;
-    return cairn_srv_sql_run(tx, NULL, err, SQL(meta_drop), SQL_T(MARK));
+    return srv_sql_run(tx, NULL, err, SQL(meta_drop), SQL_T(MARK));
 }
 
-enum cairn_code cairn_srv_copy_end_reindex(struct cairn_srv_catalog *catalog,
-                                           struct cairn_error *err) {
-    return cairn_srv_catalog_write(catalog, drop_mark, NULL, err);
+enum cairn_code srv_copy_end_reindex(struct srv_catalog *catalog, struct cairn_error *err) {
+    return srv_catalog_write(catalog, drop_mark, NULL, err);
 }
 
-enum cairn_code cairn_srv_backup(const char *from, const char *file, struct cairn_srv_backup *ret,
-                                 struct cairn_error *err) {
-    const struct cairn_srv_engine *engine = cairn_srv_engine_of(from);
-    *ret = (struct cairn_srv_backup){0};
+enum cairn_code srv_backup(const char *from, const char *file, struct srv_backup *ret,
+                           struct cairn_error *err) {
+    const struct srv_engine *engine = srv_engine_of(from);
+    *ret = (struct srv_backup){0};
     if (!engine->backup)
         return cairn_fail(err, CAIRN_UNSUPPORTED,
                           "a catalog of PostgreSQL is backed up by the database's own means: "
@@ -426,14 +408,14 @@ enum cairn_code cairn_srv_backup(const char *from, const char *file, struct cair
 #define PROGRESS_MS 5000
 
 struct command {
-    struct cairn_srv_copy_options options;
+    struct srv_copy_options options;
     bool json, json_progress, quiet;
     uint64_t printed_ms;
-    struct cairn_srv_copied copied;
+    struct srv_copied copied;
     char key_note[2400]; /* where grant.key is, and where it is needed */
 };
 
-static void progress(void *owner, const struct cairn_srv_copy_progress *at) {
+static void progress(void *owner, const struct srv_copy_progress *at) {
     struct command *command = owner;
     if (command->quiet || cairn_mono_ms() < command->printed_ms + PROGRESS_MS) return;
     command->printed_ms = cairn_mono_ms();
@@ -491,7 +473,7 @@ static enum cairn_code see_to_key(struct command *command, struct cairn_error *e
 /* Not in messages.def: no other program of ours reads this output (docs/command.md). */
 static enum cairn_code print_json(const struct command *command, uint64_t took_ms,
                                   struct cairn_error *err) {
-    const struct cairn_srv_copied *copied = &command->copied;
+    const struct srv_copied *copied = &command->copied;
     CAIRN_AUTO_JSON json_t *tables = json_array();
     bool good = tables;
     for (size_t i = 0; good && i < copied->table_count; i++) {
@@ -516,7 +498,7 @@ static enum cairn_code print_json(const struct command *command, uint64_t took_m
 
 static enum cairn_code print_table(const struct command *command, uint64_t took_ms,
                                    struct cairn_error *err) {
-    const struct cairn_srv_copied *copied = &command->copied;
+    const struct srv_copied *copied = &command->copied;
     char took[24];
     printf("%-18s %12s  %s\n", "TABLE", "ROWS", "SHA-256");
     for (size_t i = 0; i < copied->table_count; i++) {
@@ -536,7 +518,7 @@ static enum cairn_code print_table(const struct command *command, uint64_t took_
 
 static enum cairn_code copy(struct command *command, struct cairn_error *err) {
     uint64_t begun_ms = command->printed_ms = cairn_mono_ms();
-    CAIRN_TRY(cairn_srv_copy(&command->options, &command->copied, err));
+    CAIRN_TRY(srv_copy(&command->options, &command->copied, err));
     CAIRN_TRY(see_to_key(command, err));
     uint64_t took_ms = cairn_mono_ms() - begun_ms;
     return command->json ? print_json(command, took_ms, err) : print_table(command, took_ms, err);
@@ -576,11 +558,11 @@ static bool tell_json(enum cairn_code code, const struct cairn_error *why) {
     return true;
 }
 
-int cairn_srv_copying_main(int argc, char **argv) {
+int srv_copying_main(int argc, char **argv) {
     static struct command command;
     struct cairn_error err = {0};
     command = (struct command){.options = {.progress = progress, .owner = &command}};
-    cairn_srv_catalog_password_from(getenv("CAIRN_CATALOG_PASSWORD_FILE"));
+    srv_catalog_password_from(getenv("CAIRN_CATALOG_PASSWORD_FILE"));
     enum cairn_code code = read_arguments(argc, argv, &command, &err);
     if (!code) code = copy(&command, &err);
     err.code = code;
@@ -590,7 +572,7 @@ int cairn_srv_copying_main(int argc, char **argv) {
 }
 
 static enum cairn_code print_backup(const char *from, const char *file, bool json,
-                                    const struct cairn_srv_backup *backup, uint64_t took_ms,
+                                    const struct srv_backup *backup, uint64_t took_ms,
                                     struct cairn_error *err) {
     char took[24], size[32];
     if (json) {
@@ -612,19 +594,23 @@ static enum cairn_code print_backup(const char *from, const char *file, bool jso
     return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
 }
 
-static enum cairn_code back_up(int argc, char **argv, bool json, struct cairn_error *err) {
-    struct cairn_srv_backup backup;
-    if (argc < 2 || argv[0][0] == '-' || argv[1][0] == '-')
-        return cairn_fail(err, CAIRN_INVALID, "--backup-catalog takes FROM and FILE");
+static enum cairn_code back_up(int argc, char **argv, bool json, srv_backup_from *find_from,
+                               struct cairn_error *err) {
+    struct srv_backup backup;
+    char found[SRV_FROM_BYTES];
+    if (argc < 1 || argc > 2 || argv[0][0] == '-' || argv[argc - 1][0] == '-')
+        return cairn_fail(err, CAIRN_INVALID, "--backup-catalog takes FILE, or FROM and FILE");
+    if (argc < 2) CAIRN_TRY(find_from(found, err));
+    const char *from = argc < 2 ? found : argv[0], *file = argv[argc - 1];
     uint64_t begun_ms = cairn_mono_ms();
-    CAIRN_TRY(cairn_srv_backup(argv[0], argv[1], &backup, err));
-    return print_backup(argv[0], argv[1], json, &backup, cairn_mono_ms() - begun_ms, err);
+    CAIRN_TRY(srv_backup(from, file, &backup, err));
+    return print_backup(from, file, json, &backup, cairn_mono_ms() - begun_ms, err);
 }
 
-int cairn_srv_backup_main(int argc, char **argv) {
+int srv_backup_main(int argc, char **argv, srv_backup_from *find_from) {
     struct cairn_error err = {0};
-    bool json = argc == 3 && !strcmp(argv[2], "--json");
-    enum cairn_code code = back_up(argc, argv, json, &err);
+    bool json = argc > 0 && !strcmp(argv[argc - 1], "--json");
+    enum cairn_code code = back_up(argc - json, argv, json, find_from, &err);
     err.code = code;
     if (code && !(json && tell_json(code, &err)))
         fprintf(stderr, "cairn catalog: %s\n", err.message);

@@ -12,7 +12,7 @@
  *          4   changing transactions of all processes are serial: data read stays unchanged until
  *              the end.
  *          5   an expected query runs again if a change came between: its rows are never stale.
- * Limits:  one savepoint at a time; CAIRN_SRV_EXPECTED_MAX expected queries at a time.
+ * Limits:  one savepoint at a time; SRV_EXPECTED_MAX expected queries at a time.
  * Threads: a connection belongs to one thread at a time; a place is immutable after take.
  * Next:    server/db/catalog.c (the caller); engine_sqlite.h.
  */
@@ -20,29 +20,28 @@
 
 #include "server/db/sql.h"
 
-struct cairn_srv_engine;
-struct cairn_srv_actor;
-struct cairn_srv_table;
-struct cairn_srv_backup;
+struct srv_table;
+struct srv_backup;
 
-#define CAIRN_SRV_CHECKED_BYTES 400
-enum cairn_srv_checked {
-    CAIRN_SRV_CHECKED_OK,
-    CAIRN_SRV_CHECKED_NOT_YET,
-    CAIRN_SRV_CHECKED_DAMAGED, /* writes are refused */
+#define SRV_CHECKED_BYTES 400
+enum srv_checked {
+    SRV_CHECKED_OK,
+    SRV_CHECKED_NOT_YET,
+    SRV_CHECKED_DAMAGED, /* writes are refused */
 };
 
 /* A connection; an engine's own struct begins with it. */
-struct cairn_srv_tx {
-    const struct cairn_srv_engine *engine;
-    struct cairn_srv_tx *next;           /* list of idle reading connections */
-    const struct cairn_srv_actor *actor; /* of the running change; NULL: the server itself */
-    int64_t wall_ms;                     /* of the transaction; for display only */
-    uint64_t events;                     /* events written by it */
-    struct cairn_error undone; /* why is_open is false; code CAIRN_OK: see the last call */
+struct srv_tx {
+    const struct srv_engine *engine;
+    struct srv_tx *next;           /* list of idle reading connections */
+    const struct srv_actor *actor; /* of the running change; NULL: the server itself */
+    int64_t wall_ms;               /* of the transaction; for display only */
+    uint64_t events;               /* events written by it */
+    struct cairn_error undone;     /* why is_open is false; code CAIRN_OK: see the last call */
+    struct cairn_error broken;     /* the first failure of the database in a look; CAIRN_OK: none */
 };
 
-struct cairn_srv_engine {
+struct srv_engine {
     const char *name;
 
     /* ---- the catalog as a whole ---- */
@@ -59,46 +58,46 @@ struct cairn_srv_engine {
     bool (*behind)(const void *place);          /* the database lost commits seen here */
 
     /* Inside a change: is another joined server alive? lasting: this server joins, too. */
-    enum cairn_code (*join)(struct cairn_srv_tx *tx, bool lasting, bool *ret_others,
+    enum cairn_code (*join)(struct srv_tx *tx, bool lasting, bool *ret_others,
                             struct cairn_error *err);
 
     /* Inside a change: true when that server has joined and is alive. */
-    enum cairn_code (*lives)(struct cairn_srv_tx *tx, const char *server, bool *ret,
+    enum cairn_code (*lives)(struct srv_tx *tx, const char *server, bool *ret,
                              struct cairn_error *err);
 
-    enum cairn_code (*connect)(void *place, bool read_only, struct cairn_srv_tx **ret,
+    enum cairn_code (*connect)(void *place, bool read_only, struct srv_tx **ret,
                                struct cairn_error *err);
-    void (*disconnect)(struct cairn_srv_tx *tx);
+    void (*disconnect)(struct srv_tx *tx);
     /* On the writing connection: migrates to this program's schema; refuses a newer one. */
-    enum cairn_code (*migrate)(struct cairn_srv_tx *tx, struct cairn_srv_migrated *ret,
+    enum cairn_code (*migrate)(struct srv_tx *tx, struct srv_migrated *ret,
                                struct cairn_error *err);
 
-    enum cairn_code (*begin_read)(struct cairn_srv_tx *tx, struct cairn_error *err);
-    void (*end_read)(struct cairn_srv_tx *tx);
-    enum cairn_code (*begin_write)(struct cairn_srv_tx *tx, struct cairn_error *err);
-    enum cairn_code (*commit)(struct cairn_srv_tx *tx, struct cairn_error *err);
-    void (*rollback)(struct cairn_srv_tx *tx); /* also without an open transaction */
-    bool (*is_open)(struct cairn_srv_tx *tx);
-    enum cairn_code (*savepoint)(struct cairn_srv_tx *tx, struct cairn_error *err);
-    enum cairn_code (*keep)(struct cairn_srv_tx *tx, struct cairn_error *err); /* since savepoint */
-    void (*undo)(struct cairn_srv_tx *tx);                                     /* since savepoint */
+    enum cairn_code (*begin_read)(struct srv_tx *tx, struct cairn_error *err);
+    void (*end_read)(struct srv_tx *tx);
+    enum cairn_code (*begin_write)(struct srv_tx *tx, struct cairn_error *err);
+    enum cairn_code (*commit)(struct srv_tx *tx, struct cairn_error *err);
+    void (*rollback)(struct srv_tx *tx); /* also without an open transaction */
+    bool (*is_open)(struct srv_tx *tx);
+    enum cairn_code (*savepoint)(struct srv_tx *tx, struct cairn_error *err);
+    enum cairn_code (*keep)(struct srv_tx *tx, struct cairn_error *err); /* since savepoint */
+    void (*undo)(struct srv_tx *tx);                                     /* since savepoint */
 
     /* Runs a statement without its rows. With ret_changed NULL its failure may surface in a later
      * change or in commit, and undoes the whole transaction. */
-    enum cairn_code (*run)(struct cairn_srv_tx *tx, const struct cairn_srv_statement *statement,
-                           const struct cairn_srv_value *values, uint64_t *ret_changed,
+    enum cairn_code (*run)(struct srv_tx *tx, const struct srv_statement *statement,
+                           const struct srv_value *values, uint64_t *ret_changed,
                            struct cairn_error *err);
     /* Announces that this query will be started soon with these values, unless a failure comes
      * first. NULL for an engine without a network. */
-    enum cairn_code (*expect)(struct cairn_srv_tx *tx, const struct cairn_srv_statement *statement,
-                              const struct cairn_srv_value *values, struct cairn_error *err);
+    enum cairn_code (*expect)(struct srv_tx *tx, const struct srv_statement *statement,
+                              const struct srv_value *values, struct cairn_error *err);
     /* One value per type of the statement; they must live until finish. */
-    enum cairn_code (*start)(struct cairn_srv_tx *tx, const struct cairn_srv_statement *statement,
-                             const struct cairn_srv_value *values, void **ret_running,
+    enum cairn_code (*start)(struct srv_tx *tx, const struct srv_statement *statement,
+                             const struct srv_value *values, void **ret_running,
                              struct cairn_error *err);
-    enum cairn_code (*next)(struct cairn_srv_tx *tx, void *running, bool *ret_more,
+    enum cairn_code (*next)(struct srv_tx *tx, void *running, bool *ret_more,
                             struct cairn_error *err);
-    void (*finish)(struct cairn_srv_tx *tx, void *running);
+    void (*finish)(struct srv_tx *tx, void *running);
     bool (*is_null)(void *running, int column);
     int64_t (*number)(void *running, int column);
     const char *(*text)(void *running, int column);
@@ -107,11 +106,11 @@ struct cairn_srv_engine {
     /* ---- notifications (catalog.h) ---- */
 
     /* Inside a change. NULL, like listen, for an engine with one process. */
-    void (*notify)(struct cairn_srv_tx *tx, uint64_t key);
+    void (*notify)(struct srv_tx *tx, uint64_t key);
     /* A session only for listen_for and disconnect. */
-    enum cairn_code (*listen)(void *place, struct cairn_srv_tx **ret, struct cairn_error *err);
+    enum cairn_code (*listen)(void *place, struct srv_tx **ret, struct cairn_error *err);
     /* Waits for a notification, wake_fd or wait_ms, then checks that the session is alive. */
-    enum cairn_code (*listen_for)(struct cairn_srv_tx *tx, int wake_fd, uint32_t wait_ms,
+    enum cairn_code (*listen_for)(struct srv_tx *tx, int wake_fd, uint32_t wait_ms,
                                   void (*heard)(void *owner, uint64_t key), void *owner,
                                   struct cairn_error *err);
 
@@ -120,33 +119,33 @@ struct cairn_srv_engine {
     bool in_folder;                      /* a folder, in which grant.key may be */
     bool (*is_there)(const char *where); /* false: take and connect would create one */
     /* From here on no other process may have a connection for changes. CAIRN_CONFLICT: one has. */
-    enum cairn_code (*alone)(struct cairn_srv_tx *tx, struct cairn_error *err);
+    enum cairn_code (*alone)(struct srv_tx *tx, struct cairn_error *err);
     /* Loads rows (copy_page.h) into a table in one transaction. */
-    enum cairn_code (*load)(struct cairn_srv_tx *tx, const struct cairn_srv_table *table,
+    enum cairn_code (*load)(struct srv_tx *tx, const struct srv_table *table,
                             struct cairn_view rows, struct cairn_error *err);
     /* After the last load: sets the table's next row number. */
-    enum cairn_code (*loaded)(struct cairn_srv_tx *tx, const struct cairn_srv_table *table,
+    enum cairn_code (*loaded)(struct srv_tx *tx, const struct srv_table *table,
                               struct cairn_error *err);
 
     /* Size of the log beside the file; NULL: the database manages it. */
     uint64_t (*log_bytes)(const void *place);
 
     /* Result of the file's integrity check; NULL: none here. ret: "ok" or a description. */
-    enum cairn_srv_checked (*checked)(const void *place, char ret[CAIRN_SRV_CHECKED_BYTES]);
+    enum srv_checked (*checked)(const void *place, char ret[SRV_CHECKED_BYTES]);
 
     /* Copies one state into a new file while a server may change the catalog, reads it back and
      * syncs it. NULL: use the database's own tools. */
-    enum cairn_code (*backup)(const char *where, const char *file, struct cairn_srv_backup *ret,
+    enum cairn_code (*backup)(const char *where, const char *file, struct srv_backup *ret,
                               struct cairn_error *err);
 };
 
-extern const struct cairn_srv_engine cairn_srv_engine_sqlite;
-extern const struct cairn_srv_engine cairn_srv_engine_postgres;
-void cairn_srv_postgres_password_from(const char *path);
+extern const struct srv_engine srv_engine_sqlite;
+extern const struct srv_engine srv_engine_postgres;
+void srv_postgres_password_from(const char *path);
 
-struct cairn_srv_migration {
+struct srv_migration {
     unsigned number;
     const char *sql;
 };
-extern const struct cairn_srv_migration cairn_srv_migrations[];
-extern const size_t cairn_srv_migration_count;
+extern const struct srv_migration srv_migrations[];
+extern const size_t srv_migration_count;

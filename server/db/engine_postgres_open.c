@@ -6,15 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/buf.h"
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/hash/hash.h"
 #include "common/hooks.h"
-#include "common/text.h"
-#include "server/db/catalog.h"
 #include "server/db/engine_postgres.h"
-#include "server/db/sql.h"
 
 #define MIGRATION_ANSWER_MS (60 * 60 * 1000)
 
@@ -28,22 +24,22 @@
 #define PAUSE_MS 100
 #define MIGRATION_LOCK_TEXT "90s" /* time for another server's migration */
 
-const struct cairn_srv_statement cairn_srv_postgres_take_lock = {"lock", "", TAKE_LOCK};
-const struct cairn_srv_statement cairn_srv_postgres_read_position = {
-    "read_position", "", "SELECT position FROM cairn_catalog"};
+const struct srv_statement srv_postgres_take_lock = {"lock", "", TAKE_LOCK};
+const struct srv_statement srv_postgres_read_position = {"read_position", "",
+                                                         "SELECT position FROM cairn_catalog"};
 
 /* Works for the same role without more rights. A transaction takes about a second, so a session
  * that has waited five for its server is ended; its server repeats its changes. */
-const struct cairn_srv_statement cairn_srv_postgres_end_holder = {
+const struct srv_statement srv_postgres_end_holder = {
     "end_holder", "",
     "SELECT pg_terminate_backend(a.pid) FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid "
     "WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.database = (SELECT oid "
     "FROM pg_database WHERE datname = current_database()) AND l.classid = " LOCK_CLASS
     " AND l.objid = CAST(CAST(hashtext(current_schema()) AS BIGINT) & 4294967295 AS OID) AND "
     "a.wait_event_type = 'Client' AND a.state <> 'idle' AND a.xact_start < now() - INTERVAL "
-    "'" CAIRN_SRV_POSTGRES_STOPPED_TEXT "'"};
+    "'" SRV_POSTGRES_STOPPED_TEXT "'"};
 
-bool cairn_srv_postgres_knows(const char *where) {
+bool srv_postgres_knows(const char *where) {
     return cairn_text_starts(where, "postgresql://") || cairn_text_starts(where, "postgres://");
 }
 
@@ -70,11 +66,10 @@ static enum cairn_code refuse_malformed(const char *url, struct cairn_error *err
     return code;
 }
 
-enum cairn_code cairn_srv_postgres_take(const char *where, void **ret_place,
-                                        struct cairn_error *err) {
+enum cairn_code srv_postgres_take(const char *where, void **ret_place, struct cairn_error *err) {
     CAIRN_TRY(refuse_password(where, err));
     CAIRN_TRY(refuse_malformed(where, err));
-    struct cairn_srv_postgres_place *place = calloc(1, sizeof(*place));
+    struct srv_postgres_place *place = calloc(1, sizeof(*place));
     if (place) place->url = strdup(where);
     if (!place || !place->url) {
         free(place);
@@ -85,8 +80,8 @@ enum cairn_code cairn_srv_postgres_take(const char *where, void **ret_place,
     return CAIRN_OK;
 }
 
-void cairn_srv_postgres_leave(void *place) {
-    free(((struct cairn_srv_postgres_place *)place)->url);
+void srv_postgres_leave(void *place) {
+    free(((struct srv_postgres_place *)place)->url);
     free(place);
 }
 
@@ -110,7 +105,7 @@ static bool is_left_open(const char *url, size_t i) {
 
 static const char *password_file; /* set before threads start */
 
-void cairn_srv_postgres_password_from(const char *path) {
+void srv_postgres_password_from(const char *path) {
     password_file = path && *path ? path : NULL;
 }
 
@@ -145,7 +140,7 @@ static enum cairn_code dial(const char *url, PGconn **ret, struct cairn_error *e
  * formerly small tables; tests/server/test_statements.c checks them. Time-outs end the transaction
  * of a stopped server, and detect one whose machine is gone. */
 static const char session[] =
-    "SET statement_timeout = '30s'; SET lock_timeout = '" CAIRN_SRV_POSTGRES_LOCK_TEXT "';"
+    "SET statement_timeout = '30s'; SET lock_timeout = '" SRV_POSTGRES_LOCK_TEXT "';"
     "SET idle_in_transaction_session_timeout = '60s';"
     "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3;"
     "SET standard_conforming_strings = on; SET plan_cache_mode = force_generic_plan;"
@@ -154,7 +149,7 @@ static const char session[] =
 
 /* engine_postgres.h#2: all other servers wait for a changing transaction. */
 static const char bounded[] =
-    "SET idle_in_transaction_session_timeout = '" CAIRN_SRV_POSTGRES_STOPPED_TEXT "'";
+    "SET idle_in_transaction_session_timeout = '" SRV_POSTGRES_STOPPED_TEXT "'";
 
 static const struct {
     const char *ask, *bad, *why;
@@ -181,16 +176,16 @@ static const struct {
 };
 
 /* Text of the first column of the first row. */
-static enum cairn_code ask(struct cairn_srv_postgres *own, const char *sql, char ret[64],
+static enum cairn_code ask(struct srv_postgres *own, const char *sql, char ret[64],
                            struct cairn_error *err) {
     PGresult *result = NULL;
-    CAIRN_TRY(cairn_srv_postgres_exec(own, sql, &result, err));
+    CAIRN_TRY(srv_postgres_exec(own, sql, &result, err));
     snprintf(ret, 64, "%s", PQntuples(result) ? PQgetvalue(result, 0, 0) : "");
     PQclear(result);
     return CAIRN_OK;
 }
 
-static enum cairn_code demand_all(struct cairn_srv_postgres *own, struct cairn_error *err) {
+static enum cairn_code demand_all(struct srv_postgres *own, struct cairn_error *err) {
     char said[64];
     for (size_t i = 0; i < CAIRN_COUNT(demands); i++) {
         CAIRN_TRY(ask(own, demands[i].ask, said, err));
@@ -202,7 +197,7 @@ static enum cairn_code demand_all(struct cairn_srv_postgres *own, struct cairn_e
     /* D02: keeps the operator's setting if it is durable. */
     CAIRN_TRY(ask(own, "SELECT current_setting('synchronous_commit')", said, err));
     if (strcmp(said, "off") != 0) return CAIRN_OK;
-    return cairn_srv_postgres_exec(own, "SET synchronous_commit = on", NULL, err);
+    return srv_postgres_exec(own, "SET synchronous_commit = on", NULL, err);
 }
 
 /* ---- remedies for a failed connection ---- */
@@ -241,10 +236,10 @@ static enum cairn_code explain_no_connection(const PGconn *conn, struct cairn_er
 
 static enum cairn_code refuse_old_release(const PGconn *conn, struct cairn_error *err) {
     int release = PQserverVersion(conn) / 10000;
-    if (release >= CAIRN_SRV_POSTGRES_RELEASE_MIN) return CAIRN_OK;
+    if (release >= SRV_POSTGRES_RELEASE_MIN) return CAIRN_OK;
     return cairn_fail(err, CAIRN_UNSUPPORTED,
                       "the catalog's database is PostgreSQL %s: install %d or newer",
-                      PQparameterStatus(conn, "server_version"), CAIRN_SRV_POSTGRES_RELEASE_MIN);
+                      PQparameterStatus(conn, "server_version"), SRV_POSTGRES_RELEASE_MIN);
 }
 
 /* ---- detection of other products ---- */
@@ -258,7 +253,7 @@ static const struct {
     {"Greenplum", "Greenplum"},     {"CrateDB", "CrateDB"},         {"QuestDB", "QuestDB"},
 };
 
-static enum cairn_code refuse_lookalike(const struct cairn_srv_postgres *own, const char *version,
+static enum cairn_code refuse_lookalike(const struct srv_postgres *own, const char *version,
                                         const char *lacks, struct cairn_error *err) {
     const char *name = NULL;
     for (size_t i = 0; i < CAIRN_COUNT(lookalikes) && !name; i++)
@@ -275,33 +270,31 @@ static enum cairn_code refuse_lookalike(const struct cairn_srv_postgres *own, co
 }
 
 /* A session receives its own notifications at the end of the transaction. */
-static enum cairn_code hears_itself(struct cairn_srv_postgres *own, bool *ret,
-                                    struct cairn_error *err) {
+static enum cairn_code hears_itself(struct srv_postgres *own, bool *ret, struct cairn_error *err) {
     struct cairn_error why = {0};
     PGnotify *said = NULL;
     *ret = false;
-    enum cairn_code code = cairn_srv_postgres_exec(own, "LISTEN cairn_probe", NULL, &why);
-    if (!code)
-        code = cairn_srv_postgres_exec(own, "SELECT pg_notify('cairn_probe', '')", NULL, &why);
+    enum cairn_code code = srv_postgres_exec(own, "LISTEN cairn_probe", NULL, &why);
+    if (!code) code = srv_postgres_exec(own, "SELECT pg_notify('cairn_probe', '')", NULL, &why);
     if (code == CAIRN_UNAVAILABLE && err) *err = why;
     if (code) return code == CAIRN_UNAVAILABLE ? code : CAIRN_OK;
-    if (!PQconsumeInput(own->conn)) return cairn_srv_postgres_fail(own->conn, NULL, "NOTIFY", err);
+    if (!PQconsumeInput(own->conn)) return srv_postgres_fail(own->conn, NULL, "NOTIFY", err);
     while ((said = PQnotifies(own->conn))) {
         *ret = true;
         PQfreemem(said);
     }
-    return cairn_srv_postgres_exec(own, "UNLISTEN cairn_probe", NULL, err);
+    return srv_postgres_exec(own, "UNLISTEN cairn_probe", NULL, err);
 }
 
 /* engine_postgres.h#8. Checks the name first: some products reject later session settings. */
-static enum cairn_code demand_postgres(struct cairn_srv_postgres *own, char ret_version[64],
+static enum cairn_code demand_postgres(struct srv_postgres *own, char ret_version[64],
                                        struct cairn_error *err) {
     CAIRN_TRY(ask(own, "SELECT version()", ret_version, err));
     return refuse_lookalike(own, ret_version, NULL, err);
 }
 
 /* Call while holding take_use's lock. */
-static enum cairn_code demand_means(struct cairn_srv_postgres *own, const char *version,
+static enum cairn_code demand_means(struct srv_postgres *own, const char *version,
                                     struct cairn_error *err) {
     char held[64];
     bool hears = false;
@@ -318,7 +311,7 @@ static enum cairn_code demand_means(struct cairn_srv_postgres *own, const char *
 }
 
 /* The copy waits no longer than sessions of a dead process linger. */
-static enum cairn_code take_use(struct cairn_srv_postgres *own, const char *sql, const char *why,
+static enum cairn_code take_use(struct srv_postgres *own, const char *sql, const char *why,
                                 struct cairn_error *err) {
     uint64_t until_ms = cairn_deadline_in(&cairn_clock_real, LAST_ONE_MS);
     char said[64] = "";
@@ -331,124 +324,120 @@ static enum cairn_code take_use(struct cairn_srv_postgres *own, const char *sql,
     }
 }
 
-enum cairn_code cairn_srv_postgres_alone(struct cairn_srv_tx *tx, struct cairn_error *err) {
-    struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
-    if (!PQexitPipelineMode(own->conn))
-        return cairn_srv_postgres_fail(own->conn, NULL, "pipeline", err);
+enum cairn_code srv_postgres_alone(struct srv_tx *tx, struct cairn_error *err) {
+    struct srv_postgres *own = srv_postgres_of(tx);
+    if (!PQexitPipelineMode(own->conn)) return srv_postgres_fail(own->conn, NULL, "pipeline", err);
     enum cairn_code code = take_use(own, "SELECT pg_try_advisory_lock" USE_LOCK "::text",
                                     "another cairn-server uses this catalog", err);
     if (!code && !PQenterPipelineMode(own->conn))
-        code = cairn_srv_postgres_fail(own->conn, NULL, "pipeline", err);
+        code = srv_postgres_fail(own->conn, NULL, "pipeline", err);
     return code;
 }
 
-static enum cairn_code begin_session(struct cairn_srv_postgres *own, struct cairn_error *err) {
+static enum cairn_code begin_session(struct srv_postgres *own, struct cairn_error *err) {
     char version[64] = "";
     bool proves = !own->read_only && !own->place->proved;
     CAIRN_TRY(dial(own->place->url, &own->conn, err));
     if (!own->conn || PQstatus(own->conn) != CONNECTION_OK)
         return explain_no_connection(own->conn, err);
     if (PQsetnonblocking(own->conn, 1))
-        return cairn_srv_postgres_fail(own->conn, NULL, own->place->url, err);
+        return srv_postgres_fail(own->conn, NULL, own->place->url, err);
     if (proves) CAIRN_TRY(demand_postgres(own, version, err));
     CAIRN_TRY(refuse_old_release(own->conn, err));
-    CAIRN_TRY(cairn_srv_postgres_exec(own, session, NULL, err));
+    CAIRN_TRY(srv_postgres_exec(own, session, NULL, err));
     if (!own->read_only) {
         CAIRN_TRY(demand_all(own, err));
-        CAIRN_TRY(cairn_srv_postgres_exec(own, bounded, NULL, err));
+        CAIRN_TRY(srv_postgres_exec(own, bounded, NULL, err));
         CAIRN_TRY(take_use(own, "SELECT pg_try_advisory_lock_shared" USE_LOCK "::text",
                            "this catalog is being copied", err));
         if (proves) CAIRN_TRY(demand_means(own, version, err));
     }
-    if (!PQenterPipelineMode(own->conn))
-        return cairn_srv_postgres_fail(own->conn, NULL, "pipeline", err);
+    if (!PQenterPipelineMode(own->conn)) return srv_postgres_fail(own->conn, NULL, "pipeline", err);
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_postgres_connect(void *place, bool read_only, struct cairn_srv_tx **ret,
-                                           struct cairn_error *err) {
-    struct cairn_srv_postgres *own = calloc(1, sizeof(*own));
+enum cairn_code srv_postgres_connect(void *place, bool read_only, struct srv_tx **ret,
+                                     struct cairn_error *err) {
+    struct srv_postgres *own = calloc(1, sizeof(*own));
     if (!own) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a catalog connection");
-    own->tx.engine = &cairn_srv_engine_postgres;
+    own->tx.engine = &srv_engine_postgres;
     own->place = place;
     own->read_only = read_only;
-    own->answer_ms = CAIRN_SRV_POSTGRES_ANSWER_MS;
+    own->answer_ms = SRV_POSTGRES_ANSWER_MS;
     enum cairn_code code = begin_session(own, err);
     if (code)
-        cairn_srv_postgres_disconnect(&own->tx);
+        srv_postgres_disconnect(&own->tx);
     else
         *ret = &own->tx;
     return code;
 }
 
-void cairn_srv_postgres_disconnect(struct cairn_srv_tx *tx) {
-    struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
-    cairn_srv_postgres_drop(own);
-    cairn_srv_postgres_expected_release(own);
+void srv_postgres_disconnect(struct srv_tx *tx) {
+    struct srv_postgres *own = srv_postgres_of(tx);
+    srv_postgres_drop(own);
+    srv_postgres_expected_release(own);
     free(own);
 }
 
 /* A session lock by catalog and server name (engine_postgres.h#7). */
-static const struct cairn_srv_statement live = {
+static const struct srv_statement live = {
     "live", "t",
     "SELECT pg_try_advisory_lock(hashtext('cairn ' || current_schema()), hashtext(?1))"};
-static const struct cairn_srv_statement others_live = {
+static const struct srv_statement others_live = {
     "others_live", "t",
     "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted AND database "
     "= (SELECT oid FROM pg_database WHERE datname = current_database()) AND classid = "
     "CAST(CAST(hashtext('cairn ' || current_schema()) AS BIGINT) & 4294967295 AS OID) AND objid <> "
     "CAST(CAST(hashtext(?1) AS BIGINT) & 4294967295 AS OID)"};
 
-enum cairn_code cairn_srv_postgres_join(struct cairn_srv_tx *tx, bool lasting, bool *ret_others,
-                                        struct cairn_error *err) {
-    struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
-    const struct cairn_srv_value values[] = {SQL_T(own->place->server)};
+enum cairn_code srv_postgres_join(struct srv_tx *tx, bool lasting, bool *ret_others,
+                                  struct cairn_error *err) {
+    struct srv_postgres *own = srv_postgres_of(tx);
+    const struct srv_value values[] = {SQL_T(own->place->server)};
     PGresult *result = NULL;
-    if (lasting) CAIRN_TRY(cairn_srv_postgres_send(own, &live, values, err));
-    CAIRN_TRY(cairn_srv_postgres_query(own, &others_live, values, &result, err));
+    if (lasting) CAIRN_TRY(srv_postgres_send(own, &live, values, err));
+    CAIRN_TRY(srv_postgres_query(own, &others_live, values, &result, err));
     *ret_others = PQntuples(result) > 0;
     PQclear(result);
     own->place->joined |= lasting;
     own->place->shared |= *ret_others;
-    if (lasting) cairn_srv_postgres_notify(tx, CAIRN_SRV_NOTIFY_ALL); /* announces the new server */
+    if (lasting) srv_postgres_notify(tx, SRV_NOTIFY_ALL); /* announces the new server */
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_postgres_lives(struct cairn_srv_tx *tx, const char *server, bool *ret,
-                                         struct cairn_error *err) {
-    static const struct cairn_srv_statement look = {
+enum cairn_code srv_postgres_lives(struct srv_tx *tx, const char *server, bool *ret,
+                                   struct cairn_error *err) {
+    static const struct srv_statement look = {
         "lives", "t",
         "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted AND "
         "database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND classid = "
         "CAST(CAST(hashtext('cairn ' || current_schema()) AS BIGINT) & 4294967295 AS OID) AND "
         "objid = CAST(CAST(hashtext(?1) AS BIGINT) & 4294967295 AS OID)"};
-    const struct cairn_srv_value values[] = {SQL_T(server)};
+    const struct srv_value values[] = {SQL_T(server)};
     PGresult *result = NULL;
-    CAIRN_TRY(cairn_srv_postgres_query(cairn_srv_postgres_of(tx), &look, values, &result, err));
+    CAIRN_TRY(srv_postgres_query(srv_postgres_of(tx), &look, values, &result, err));
     *ret = PQntuples(result) > 0;
     PQclear(result);
     return CAIRN_OK;
 }
 
 /* A restored session takes its lock only in the catalog that it joined. */
-static enum cairn_code live_on(struct cairn_srv_postgres *own, struct cairn_error *err) {
-    const struct cairn_srv_value values[] = {SQL_T(own->place->server)};
+static enum cairn_code live_on(struct srv_postgres *own, struct cairn_error *err) {
+    const struct srv_value values[] = {SQL_T(own->place->server)};
     if (own->read_only || !own->place->joined) return CAIRN_OK;
     if (own->place->behind)
         return cairn_fail(err, CAIRN_CATALOG_BEHIND,
                           "catalog: the database has gone back: start this server again");
-    CAIRN_TRY(
-        cairn_srv_postgres_send_position(own, false, &cairn_srv_postgres_read_position, NULL, err));
-    CAIRN_TRY(cairn_srv_postgres_hear(own, NULL, err));
-    return cairn_srv_postgres_query(own, &live, values, NULL, err);
+    CAIRN_TRY(srv_postgres_send_position(own, false, &srv_postgres_read_position, NULL, err));
+    CAIRN_TRY(srv_postgres_hear(own, NULL, err));
+    return srv_postgres_query(own, &live, values, NULL, err);
 }
 
-enum cairn_code cairn_srv_postgres_reconnect(struct cairn_srv_postgres *own,
-                                             struct cairn_error *err) {
-    cairn_srv_postgres_drop(own);
+enum cairn_code srv_postgres_reconnect(struct srv_postgres *own, struct cairn_error *err) {
+    srv_postgres_drop(own);
     enum cairn_code code = begin_session(own, err);
     if (!code) code = live_on(own, err);
-    if (code) cairn_srv_postgres_drop(own);
+    if (code) srv_postgres_drop(own);
     return code;
 }
 
@@ -460,21 +449,21 @@ static const char first_table[] =
     "ALTER TABLE cairn_catalog ADD COLUMN IF NOT EXISTS position BIGINT NOT NULL DEFAULT 0;"
     "ALTER TABLE cairn_catalog DROP COLUMN IF EXISTS writer, DROP COLUMN IF EXISTS batch;";
 
-static enum cairn_code run_step(struct cairn_srv_postgres *own,
-                                const struct cairn_srv_migration *step, struct cairn_error *err) {
+static enum cairn_code run_step(struct srv_postgres *own, const struct srv_migration *step,
+                                struct cairn_error *err) {
     CAIRN_AUTO(buf) sql = {0};
-    CAIRN_TRY(cairn_srv_dialect_schema(step->sql, &sql, err));
-    CAIRN_TRY(cairn_srv_postgres_exec(own, sql.data, NULL, err));
+    CAIRN_TRY(srv_dialect_schema(step->sql, &sql, err));
+    CAIRN_TRY(srv_postgres_exec(own, sql.data, NULL, err));
     CAIRN_CRASHPOINT("server.catalog.migrated");
     cairn_buf_clear(&sql);
     CAIRN_TRY(cairn_buf_printf(&sql, err, "UPDATE cairn_catalog SET schema = %u", step->number));
-    return cairn_srv_postgres_exec(own, sql.data, NULL, err);
+    return srv_postgres_exec(own, sql.data, NULL, err);
 }
 
 /* Two servers may start at once: each step checks again, under the catalog's lock. */
-static enum cairn_code begin_alone(struct cairn_srv_postgres *own, struct cairn_error *err) {
+static enum cairn_code begin_alone(struct srv_postgres *own, struct cairn_error *err) {
     struct cairn_error why = {0};
-    enum cairn_code code = cairn_srv_postgres_exec(
+    enum cairn_code code = srv_postgres_exec(
         own,
         "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '" MIGRATION_LOCK_TEXT
         "'; SET LOCAL idle_in_transaction_session_timeout = 0; " TAKE_LOCK,
@@ -486,21 +475,20 @@ static enum cairn_code begin_alone(struct cairn_srv_postgres *own, struct cairn_
             ": one of an older release that shares it with "
             "nobody, or one that migrates it: %s",
             own->place->url);
-    if (code && err) *err = why;
-    return code;
+    return cairn_pass(err, code, &why);
 }
 
-static enum cairn_code end_alone(struct cairn_srv_postgres *own, enum cairn_code code,
+static enum cairn_code end_alone(struct srv_postgres *own, enum cairn_code code,
                                  struct cairn_error *err) {
-    if (!code) return cairn_srv_postgres_exec(own, "COMMIT", NULL, err);
-    if (own->conn) (void)!cairn_srv_postgres_exec(own, "ROLLBACK", NULL, NULL);
+    if (!code) return srv_postgres_exec(own, "COMMIT", NULL, err);
+    if (own->conn) (void)!srv_postgres_exec(own, "ROLLBACK", NULL, NULL);
     return code;
 }
 
-static enum cairn_code run_migrations(struct cairn_srv_postgres *own, struct cairn_error *err) {
+static enum cairn_code run_migrations(struct srv_postgres *own, struct cairn_error *err) {
     char said[64] = "";
-    for (size_t i = 0; i < cairn_srv_migration_count; i++) {
-        const struct cairn_srv_migration *step = &cairn_srv_migrations[i];
+    for (size_t i = 0; i < srv_migration_count; i++) {
+        const struct srv_migration *step = &srv_migrations[i];
         CAIRN_TRY(ask(own, "SELECT schema FROM cairn_catalog", said, err));
         if (step->number <= strtoul(said, NULL, 10)) continue;
         enum cairn_code code = begin_alone(own, err);
@@ -513,16 +501,16 @@ static enum cairn_code run_migrations(struct cairn_srv_postgres *own, struct cai
 }
 
 /* Only when needed: it requires the tables' owner and locks other servers out. */
-static enum cairn_code make_first_table(struct cairn_srv_postgres *own, struct cairn_error *err) {
+static enum cairn_code make_first_table(struct srv_postgres *own, struct cairn_error *err) {
     char said[64] = "";
     CAIRN_TRY(ask(own,
                   "SELECT count(*)::text FROM pg_attribute WHERE attrelid = "
                   "to_regclass('cairn_catalog') AND attname = 'position'",
                   said, err));
-    return strcmp(said, "0") ? CAIRN_OK : cairn_srv_postgres_exec(own, first_table, NULL, err);
+    return strcmp(said, "0") ? CAIRN_OK : srv_postgres_exec(own, first_table, NULL, err);
 }
 
-static enum cairn_code bring_up(struct cairn_srv_postgres *own, unsigned *ret_from,
+static enum cairn_code bring_up(struct srv_postgres *own, unsigned *ret_from,
                                 struct cairn_error *err) {
     char said[64] = "";
     enum cairn_code code = begin_alone(own, err);
@@ -530,27 +518,26 @@ static enum cairn_code bring_up(struct cairn_srv_postgres *own, unsigned *ret_fr
     if (!code) code = ask(own, "SELECT schema FROM cairn_catalog", said, err);
     CAIRN_TRY(end_alone(own, code, err));
     unsigned long found = strtoul(said, NULL, 10);
-    if (found > cairn_srv_catalog_schema())
+    if (found > srv_catalog_schema())
         return cairn_fail(err, CAIRN_UNSUPPORTED,
                           "the catalog has schema %lu; this program knows up to %u: start the "
                           "release that wrote it, or a newer one",
-                          found, cairn_srv_catalog_schema());
+                          found, srv_catalog_schema());
     CAIRN_TRY(run_migrations(own, err));
-    *ret_from = found < cairn_srv_catalog_schema() ? (unsigned)found : 0;
+    *ret_from = found < srv_catalog_schema() ? (unsigned)found : 0;
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_postgres_migrate(struct cairn_srv_tx *tx, struct cairn_srv_migrated *ret,
-                                           struct cairn_error *err) {
-    struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
-    *ret = (struct cairn_srv_migrated){0};
-    if (!PQexitPipelineMode(own->conn))
-        return cairn_srv_postgres_fail(own->conn, NULL, "pipeline", err);
+enum cairn_code srv_postgres_migrate(struct srv_tx *tx, struct srv_migrated *ret,
+                                     struct cairn_error *err) {
+    struct srv_postgres *own = srv_postgres_of(tx);
+    *ret = (struct srv_migrated){0};
+    if (!PQexitPipelineMode(own->conn)) return srv_postgres_fail(own->conn, NULL, "pipeline", err);
     own->answer_ms = MIGRATION_ANSWER_MS;
     enum cairn_code code = bring_up(own, &ret->from, err);
-    own->answer_ms = CAIRN_SRV_POSTGRES_ANSWER_MS;
+    own->answer_ms = SRV_POSTGRES_ANSWER_MS;
     if (!code && !PQenterPipelineMode(own->conn))
-        code = cairn_srv_postgres_fail(own->conn, NULL, "pipeline", err);
+        code = srv_postgres_fail(own->conn, NULL, "pipeline", err);
     return code;
 }
 
@@ -582,8 +569,8 @@ static size_t word_at(const char *sql, const char *at) {
     return CAIRN_COUNT(words);
 }
 
-enum cairn_code cairn_srv_dialect_statement(const char *sql, struct cairn_buf *ret,
-                                            struct cairn_error *err) {
+enum cairn_code srv_dialect_statement(const char *sql, struct cairn_buf *ret,
+                                      struct cairn_error *err) {
     bool quoted = false;
     for (const char *at = sql; *at; at++) {
         if (*at == '\'') quoted = !quoted;
@@ -593,8 +580,8 @@ enum cairn_code cairn_srv_dialect_statement(const char *sql, struct cairn_buf *r
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_dialect_schema(const char *sql, struct cairn_buf *ret,
-                                         struct cairn_error *err) {
+enum cairn_code srv_dialect_schema(const char *sql, struct cairn_buf *ret,
+                                   struct cairn_error *err) {
     bool quoted = false;
     for (const char *at = sql; *at;) {
         if (*at == '\'') quoted = !quoted;

@@ -16,30 +16,30 @@
 
 #include "server/db/engine.h"
 
-#define CAIRN_SRV_STATEMENTS_MAX 128
-#define CAIRN_SRV_SQLITE_LOG_BYTES (64 * 1024 * 1024) /* catalog.db-wal without readers */
-#define CAIRN_SRV_SQLITE_MEMORY ":memory:"            /* gone with its one connection */
+#define SRV_STATEMENTS_MAX 128
+#define SRV_SQLITE_LOG_BYTES (64 * 1024 * 1024) /* catalog.db-wal without readers */
+#define SRV_SQLITE_MEMORY ":memory:"            /* gone with its one connection */
 
-struct cairn_srv_sqlite {
-    struct cairn_srv_tx tx;
+struct srv_sqlite {
+    struct srv_tx tx;
     sqlite3 *db;
     uint64_t restart_ms; /* of the writer: next time to wait for reads */
     struct {
         const char *sql;
         sqlite3_stmt *statement;
         bool busy;
-    } kept[CAIRN_SRV_STATEMENTS_MAX];
+    } kept[SRV_STATEMENTS_MAX];
 };
-static inline struct cairn_srv_sqlite *cairn_srv_sqlite_of(struct cairn_srv_tx *tx) {
-    return (struct cairn_srv_sqlite *)tx;
+static inline struct srv_sqlite *srv_sqlite_of(struct srv_tx *tx) {
+    return (struct srv_sqlite *)tx;
 }
 
-enum cairn_code cairn_srv_sqlite_open(const char *path, bool read_only, struct cairn_srv_tx **ret,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_srv_sqlite_free(struct cairn_srv_tx *tx);
+enum cairn_code srv_sqlite_open(const char *path, bool read_only, struct srv_tx **ret,
+                                struct cairn_error *err) CAIRN_MUST_USE;
+void srv_sqlite_free(struct srv_tx *tx);
 /* Runs plain statements without parameters, several allowed. */
-enum cairn_code cairn_srv_sqlite_exec(struct cairn_srv_tx *tx, const char *sql,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_sqlite_exec(struct srv_tx *tx, const char *sql,
+                                struct cairn_error *err) CAIRN_MUST_USE;
 /* Text of the first column of a PRAGMA's first row. */
-enum cairn_code cairn_srv_sqlite_ask(struct cairn_srv_tx *tx, const char *sql, char ret[32],
-                                     struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_sqlite_ask(struct srv_tx *tx, const char *sql, char ret[32],
+                               struct cairn_error *err) CAIRN_MUST_USE;

@@ -20,7 +20,7 @@
 #define ABORTING SQL_NUMBER(CAIRN_STATE_NUMBER_ABORTING)
 #define GONE SQL_NUMBER(CAIRN_STATE_NUMBER_GONE)
 
-/* In the order of version_row (server/ledger/versions.c). */
+/* In the order of `version` in server/ledger/rows.def. */
 #define VERSION_COLUMNS                                                                            \
     "v.version, v.run_id, r.project, r.run, v.attempt, v.step, v.n, v.nonce, v.state, "            \
     "v.recorded, v.superseded, v.trashed_tick, v.world_size, v.on_exists, v.skip, v.format, "      \
@@ -41,7 +41,7 @@
     "versions v JOIN copies c ON c.version = v.version WHERE v.run_id = ?1 AND " NOT_GONE          \
     " AND v.state IN (" OPEN ", " COMMITTED ") AND v.trashed_tick IS NULL AND "
 
-/* Versions of run ?1 that a policy may remove, at tick ?2; see cairn_srv_candidates_load. */
+/* Versions of run ?1 that a policy may remove, at tick ?2; see srv_candidates_load. */
 #define TO_RETAIN                                                                                  \
     "SELECT v.version, v.attempt, v.step, v.n, v.state, v.recorded, v.superseded, v.pinned, "      \
     "v.bytes, v.committed_ms, v.labels, v.metrics, (SELECT 1 FROM aliases a WHERE a.version = "    \
@@ -59,7 +59,7 @@
 /* Q36: nothing is committed, ended or deleted in a frozen run. */
 #define THAWED "NOT EXISTS (SELECT 1 FROM frozen_runs f WHERE f.run_id = v.run_id)"
 #define LAYOUT_THAWED "NOT EXISTS (SELECT 1 FROM frozen_runs f WHERE f.run_id = l.run_id)"
-/* In the order of node_of (server/ledger/leases.c). */
+/* These and others below: in the order of server/ledger/rows.def. */
 #define NODE_COLUMNS "n.node, n.last_tick, n.asked, n.answered, n.away, n.said, n.projects"
 #define SHARD_COLUMNS "name, rank, size, crc32c, registered, part_bytes, node"
 /* A page of a run's versions of one kind, after the cursor ?2, ?3, ?4. One text per direction: an
@@ -104,7 +104,7 @@
 #define USES_BYTES                                                                                 \
     "CASE WHEN v.state IN (" COMMITTED ", " DELETING ") THEN v.bytes WHEN v.state = " GONE         \
     " THEN 0 ELSE v.sealed_bytes END"
-#define SEALED_BYTES_MAX "1125899906842624" /* CAIRN_SRV_SEALED_BYTES_MAX */
+#define SEALED_BYTES_MAX "1125899906842624" /* SRV_SEALED_BYTES_MAX */
 /* Versions that reference a layout: open (a manifest may exist), committed or deleting. */
 #define LAYOUT_NAMED                                                                               \
     "EXISTS (SELECT 1 FROM versions v WHERE v.run_id = layouts.run_id AND v.layout = "             \
@@ -125,11 +125,9 @@
 #define EVENT_SHOWN                                                                                \
     "e.seq, e.at_ms, e.event, e.project, e.run, e.version, e.step, e.attempt, e.code, e.reason, "  \
     "e.who, e.origin, e.old_value, e.new_value"
-/* In the order of read_row (server/ledger/operations.c). */
 #define OPERATION_COLUMNS                                                                          \
     "operation, kind, project, run, request, phase, done, total, cancel, result, problem, who, "   \
     "created_ms, ended_ms"
-/* In the order of read_row (server/ledger/version_lists.c). */
 #define NOT_FREED_COLUMNS                                                                          \
     "n.code, n.cause, n.counted, n.objects, n.bytes, n.since_ms, n.tried_ms, n.tries, n.next_tick"
 /* True for a version without bytes left in the store; others have their own schedule. */

@@ -10,17 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/documents/keys.h"
 #include "api/wire/messages.h"
-#include "common/clock.h"
 #include "common/file.h"
-#include "common/hash/hash.h"
 #include "common/hooks.h"
 #include "common/http/http.h"
 #include "common/log.h"
 #include "common/process.h"
-#include "common/text.h"
-#include "server/db/sql.h"
 #include "server/guard/jobs.h"
 #include "server/http/request.h"
 #include "server/ledger/events.h"
@@ -45,7 +40,7 @@ struct webhook {
     char url[1024];
     char host[256];                         /* "https://hooks.example.org", for messages */
     char project[CAIRN_NAME_BYTES_MAX + 1]; /* a pattern of fnmatch; "*": all */
-    bool events[CAIRN_SRV_EVENT_COUNT];
+    bool events[SRV_EVENT_COUNT];
     uint8_t secret[WEBHOOK_SECRET_MAX];
     size_t secret_size;
 };
@@ -56,8 +51,8 @@ struct webhook_file {
 
 /* ---- the file of the setting webhooks-file ---- */
 
-static const char *const event_names[CAIRN_SRV_EVENT_COUNT] = {
-#define EVENT(id, name, kept, about, what) [CAIRN_SRV_EVENT_##id] = name,
+static const char *const event_names[SRV_EVENT_COUNT] = {
+#define EVENT(id, name, kept, about, ...) [SRV_EVENT_##id] = name,
 #include "api/events.def"
 #undef EVENT
 };
@@ -213,13 +208,13 @@ static enum cairn_code load_file(const char *path, struct webhook_file **ret,
 /* ---- types of a webhook ---- */
 
 struct teller {
-    struct cairn_srv *server;
+    struct srv *server;
     const struct webhook *hook;
     struct cairn_thread thread;
     atomic_bool running; /* the thread may be woken: it was started and is not being stopped */
     struct cairn_http_engine *engine;
-    struct cairn_srv_lease lease;
-    struct cairn_srv_webhook_row row;
+    struct srv_lease lease;
+    struct srv_webhook_row row;
     char store[CAIRN_UUID_TEXT_BYTES]; /* the store's UUID, part of delivery ids */
     struct {
         uint64_t number;
@@ -228,7 +223,7 @@ struct teller {
     } page[PAGE_EVENTS];
     size_t count;
     uint64_t first;
-    struct cairn_srv_letter letter;
+    struct srv_letter letter;
     bool has_letter;
 };
 /* The webhooks of one load of the file, and their threads. */
@@ -237,8 +232,8 @@ struct roster {
     struct teller *tellers;
     struct roster *before; /* kept until the server ends: a handler may still read it */
 };
-struct cairn_srv_webhooks {
-    struct cairn_srv *server;
+struct srv_webhooks {
+    struct srv *server;
     _Atomic(struct roster *) now;
 };
 
@@ -281,7 +276,7 @@ static void id_of(const char *store, uint64_t number, const json_t *event, char 
 static enum cairn_code compose(const struct teller *teller, uint64_t number, const json_t *event,
                                struct message *message, struct cairn_error *err) {
     char id[CAIRN_UUID_TEXT_BYTES + 64];
-    int64_t seconds = cairn_srv_wall_ms(teller->server) / 1000;
+    int64_t seconds = srv_wall_ms(teller->server) / 1000;
     id_of(teller->store, number, event, id, sizeof(id));
     CAIRN_AUTO_JSON json_t *body =
         json_pack("{s:O?, s:O?, s:O}", "type", json_object_get(event, "event"), "timestamp",
@@ -347,16 +342,16 @@ static enum cairn_code deliver(struct teller *teller, uint64_t number, const jso
     return code;
 }
 
-static void count(const struct teller *teller, enum cairn_srv_result result) {
+static void count(const struct teller *teller, enum srv_result result) {
     if (teller->server->metrics)
-        cairn_metrics_add(
-            teller->server->metrics,
-            (struct cairn_metric_at){CAIRN_SRV_METRIC_webhook_deliveries_total, result, 0}, 1);
+        cairn_metrics_add(teller->server->metrics,
+                          (struct cairn_metric_at){SRV_METRIC_webhook_deliveries_total, result, 0},
+                          1);
 }
 
 /* ---- reading what is due ---- */
 
-static enum cairn_code take_event(const struct cairn_srv_event_row *row, void *owner,
+static enum cairn_code take_event(const struct srv_event_row *row, void *owner,
                                   struct cairn_error *err) {
     struct teller *teller = owner;
     (void)err;
@@ -373,85 +368,79 @@ static enum cairn_code take_event(const struct cairn_srv_event_row *row, void *o
 static void drop_page(struct teller *teller) {
     for (size_t i = 0; i < teller->count; i++) json_decref(teller->page[i].json);
     teller->count = 0;
-    cairn_srv_letter_release(&teller->letter);
+    srv_letter_release(&teller->letter);
     teller->has_letter = false;
 }
 
-static enum cairn_code open_row(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct teller *teller = argument;
-    CAIRN_TRY(cairn_srv_lease_check(tx, &teller->lease, err));
-    return cairn_srv_webhook_open(tx, teller->hook->name, &teller->row, err);
+SRV_CHANGE(open_row, struct teller *teller) {
+    CAIRN_TRY(srv_lease_check(tx, &teller->lease, err));
+    return srv_webhook_open(tx, teller->hook->name, &teller->row, err);
 }
 
-static enum cairn_code read_due(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct teller *teller = argument;
-    struct cairn_srv_store_seen store;
+static enum cairn_code read_due(struct teller *teller, struct cairn_error *err) {
+    struct srv_store_seen store;
+    const char *name = teller->hook->name;
     uint64_t last = 0;
     drop_page(teller);
-    CAIRN_TRY(cairn_srv_store_seen_get(tx, &store, err));
+    SRV_LOOK(look, teller->server->catalog, err);
+    CAIRN_TRY(srv_store_seen_get(look.tx, &store, err));
     memcpy(teller->store, store.uuid, sizeof(teller->store));
-    CAIRN_TRY(cairn_srv_webhook_get(tx, teller->hook->name, &teller->row, err));
-    CAIRN_TRY(
-        cairn_srv_letter_next(tx, teller->hook->name, &teller->has_letter, &teller->letter, err));
-    CAIRN_TRY(cairn_srv_events_bounds(tx, &teller->first, &last, err));
+    CAIRN_TRY(srv_webhook_get(look.tx, name, &teller->row, err));
+    CAIRN_TRY(srv_letter_next(look.tx, name, &teller->has_letter, &teller->letter, err));
+    CAIRN_TRY(srv_events_bounds(look.tx, &teller->first, &last, err));
     if (last <= teller->row.position) return CAIRN_OK;
     const struct cairn_run_name all = {0};
-    const struct cairn_srv_events_query query = {
+    const struct srv_events_query query = {
         .name = &all, .version = "", .after = teller->row.position, .limit = PAGE_EVENTS};
-    return cairn_srv_events_read(tx, &query, take_event, teller, err);
+    return srv_events_read(look.tx, &query, take_event, teller, err);
 }
 
 /* ---- recording results ---- */
 
 struct outcome {
     struct teller *teller;
-    const struct cairn_srv_letter *letter; /* to store; NULL: none */
-    uint64_t drop;                         /* number of the letter to delete; 0: none */
+    const struct srv_letter *letter; /* to store; NULL: none */
+    uint64_t drop;                   /* number of the letter to delete; 0: none */
 };
 
-static enum cairn_code write_outcome(struct cairn_srv_tx *tx, void *argument,
-                                     struct cairn_error *err) {
-    const struct outcome *outcome = argument;
+SRV_CHANGE(write_outcome, const struct outcome *outcome) {
     const char *name = outcome->teller->hook->name;
-    CAIRN_TRY(cairn_srv_lease_check(tx, &outcome->teller->lease, err));
-    if (outcome->letter) CAIRN_TRY(cairn_srv_letter_put(tx, name, outcome->letter, err));
-    if (outcome->drop) CAIRN_TRY(cairn_srv_letter_drop(tx, name, outcome->drop, err));
-    return cairn_srv_webhook_put(tx, name, &outcome->teller->row, err);
-}
-
-static enum cairn_code keep_outcome(struct outcome *outcome, struct cairn_error *err) {
-    return cairn_srv_catalog_write(outcome->teller->server->catalog, write_outcome, outcome, err);
+    CAIRN_TRY(srv_lease_check(tx, &outcome->teller->lease, err));
+    if (outcome->letter) CAIRN_TRY(srv_letter_put(tx, name, outcome->letter, err));
+    if (outcome->drop) CAIRN_TRY(srv_letter_drop(tx, name, outcome->drop, err));
+    return srv_webhook_put(tx, name, &outcome->teller->row, err);
 }
 
 /* Moves the position past an event that was delivered or not selected. */
 static enum cairn_code move_on(struct teller *teller, uint64_t number, bool delivered,
                                struct cairn_error *err) {
-    struct cairn_srv_webhook_row *row = &teller->row;
+    struct srv_webhook_row *row = &teller->row;
     row->position = number;
     row->failures = row->failing_tick = 0;
     row->cause[0] = '\0';
     row->delivered += delivered;
-    if (delivered) row->delivered_ms = row->tried_ms = cairn_srv_wall_ms(teller->server);
-    return keep_outcome(&(struct outcome){.teller = teller}, err);
+    if (delivered) row->delivered_ms = row->tried_ms = srv_wall_ms(teller->server);
+    struct outcome outcome = {.teller = teller};
+    return srv_catalog_write(teller->server->catalog, write_outcome, &outcome, err);
 }
 
 /* W02. *ret_dead: the event became a dead letter. */
 static enum cairn_code note_failure(struct teller *teller, size_t at, const struct cairn_error *why,
                                     bool *ret_dead, struct cairn_error *err) {
-    struct cairn_srv *server = teller->server;
-    struct cairn_srv_webhook_row *row = &teller->row;
+    struct srv *server = teller->server;
+    struct srv_webhook_row *row = &teller->row;
     struct outcome outcome = {.teller = teller};
-    struct cairn_srv_letter letter = {.number = teller->page[at].number,
-                                      .at_ms = cairn_srv_wall_ms(server),
-                                      .event = teller->page[at].json};
-    uint64_t tick = cairn_srv_ticks_now(server);
+    struct srv_letter letter = {.number = teller->page[at].number,
+                                .at_ms = srv_wall_ms(server),
+                                .event = teller->page[at].json};
+    uint64_t tick = srv_ticks_now(server);
     if (!row->failures++) row->failing_tick = tick;
     row->tried_ms = letter.at_ms;
     snprintf(row->cause, sizeof(row->cause), "%.199s", why->message);
     *ret_dead =
         row->failures > 1 && tick - row->failing_tick >= server->settings->webhook_give_up_ms;
-    count(teller, *ret_dead ? CAIRN_SRV_RESULT_DEAD : CAIRN_SRV_RESULT_FAILED);
-    if (!*ret_dead) return keep_outcome(&outcome, err);
+    count(teller, *ret_dead ? SRV_RESULT_DEAD : SRV_RESULT_FAILED);
+    if (!*ret_dead) return srv_catalog_write(teller->server->catalog, write_outcome, &outcome, err);
     letter.tries = row->failures;
     snprintf(letter.cause, sizeof(letter.cause), "%s", row->cause);
     cairn_log(WARN, "webhook.dead", "webhook=%s event=%" PRIu64 " tries=%" PRIu64 " cause=\"%s\"",
@@ -459,39 +448,37 @@ static enum cairn_code note_failure(struct teller *teller, size_t at, const stru
     row->position = letter.number;
     row->failures = row->failing_tick = 0;
     outcome.letter = &letter;
-    return keep_outcome(&outcome, err);
+    return srv_catalog_write(teller->server->catalog, write_outcome, &outcome, err);
 }
 
 /* Each call of redeliver tries a letter once. */
 static enum cairn_code try_letter(struct teller *teller, struct cairn_error *err) {
-    struct cairn_srv_letter *letter = &teller->letter;
+    struct srv_letter *letter = &teller->letter;
     struct cairn_error why = {0};
     struct outcome outcome = {.teller = teller};
     enum cairn_code code = deliver(teller, letter->number, letter->event, &why);
     if (code == CAIRN_CANCELLED) return cairn_fail(err, code, "%s", why.message);
-    count(teller, code ? CAIRN_SRV_RESULT_FAILED : CAIRN_SRV_RESULT_DELIVERED);
+    count(teller, code ? SRV_RESULT_FAILED : SRV_RESULT_DELIVERED);
     teller->row.delivered += !code;
     letter->tries++;
-    letter->at_ms = cairn_srv_wall_ms(teller->server);
+    letter->at_ms = srv_wall_ms(teller->server);
     snprintf(letter->cause, sizeof(letter->cause), "%.199s", why.message);
     if (code)
         outcome.letter = letter;
     else
         outcome.drop = letter->number;
-    return keep_outcome(&outcome, err);
+    return srv_catalog_write(teller->server->catalog, write_outcome, &outcome, err);
 }
 
 /* W05: counts events that were trimmed before delivery. */
 static enum cairn_code count_missed(struct teller *teller, struct cairn_error *err) {
-    struct cairn_srv_webhook_row *row = &teller->row;
+    struct srv_webhook_row *row = &teller->row;
     if (teller->first <= row->position + 1) return CAIRN_OK;
     uint64_t missed = teller->first - row->position - 1;
     cairn_log(WARN, "webhook.missed", "webhook=%s events=%" PRIu64 " after=%" PRIu64,
               teller->hook->name, missed, row->position);
     if (teller->server->metrics)
-        cairn_metrics_add(teller->server->metrics,
-                          (struct cairn_metric_at){.family = CAIRN_SRV_METRIC_webhook_missed_total},
-                          missed);
+        cairn_metrics_add(teller->server->metrics, SRV_METRIC(webhook_missed_total), missed);
     row->missed += missed;
     return move_on(teller, teller->first - 1, false, err);
 }
@@ -516,11 +503,11 @@ static enum cairn_code tell_page(struct teller *teller, uint64_t *ret_wait_ms,
         stale = !teller->page[i].wanted;
         teller->row.position += stale ? teller->page[i].number - teller->row.position : 0;
         if (stale) continue;
-        CAIRN_TRY(cairn_srv_lease_still(&teller->lease, err)); /* W04 */
+        CAIRN_TRY(srv_lease_still(&teller->lease, err)); /* W04 */
         enum cairn_code code = deliver(teller, teller->page[i].number, teller->page[i].json, &why);
         if (code == CAIRN_CANCELLED) return CAIRN_OK;
         if (!code) {
-            count(teller, CAIRN_SRV_RESULT_DELIVERED);
+            count(teller, SRV_RESULT_DELIVERED);
             CAIRN_CRASHPOINT("server.webhook.after_delivery");
             CAIRN_TRY(move_on(teller, teller->page[i].number, true, err));
             continue;
@@ -539,16 +526,16 @@ static enum cairn_code tell_page(struct teller *teller, uint64_t *ret_wait_ms,
 
 static enum cairn_code tell_due(struct teller *teller, bool *opened, uint64_t *ret_wait_ms,
                                 struct cairn_error *err) {
-    struct cairn_srv *server = teller->server;
-    CAIRN_TRY(cairn_srv_thawed(server, err));
+    struct srv *server = teller->server;
+    CAIRN_TRY(srv_thawed(server, err));
     if (!teller->lease.held) {
         *opened = false;
-        cairn_srv_lease_init(&teller->lease, server, "webhook", teller->hook->name);
-        CAIRN_TRY(cairn_srv_lease_take(&teller->lease, err));
+        srv_lease_init(&teller->lease, server, "webhook", teller->hook->name);
+        CAIRN_TRY(srv_lease_take(&teller->lease, err));
     }
-    if (!*opened) CAIRN_TRY(cairn_srv_catalog_write(server->catalog, open_row, teller, err));
+    if (!*opened) CAIRN_TRY(srv_catalog_write(server->catalog, open_row, teller, err));
     *opened = true;
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, read_due, teller, err));
+    CAIRN_TRY(read_due(teller, err));
     if (teller->has_letter) {
         *ret_wait_ms = 0;
         return try_letter(teller, err);
@@ -568,24 +555,23 @@ static void run_teller(struct cairn_thread *thread, void *owner) {
         enum cairn_code code = tell_due(teller, &opened, &wait_ms, &why);
         if (!code) continue;
         wait_ms = BUSY_MS;
-        cairn_srv_lease_end(&teller->lease);
+        srv_lease_end(&teller->lease);
         teller->lease.held = opened = false;
         if (code != CAIRN_BUSY && code != CAIRN_CANCELLED)
             cairn_log(INFO, "webhook.delayed", "webhook=%s cause=\"%s\"", teller->hook->name,
                       why.message);
     } while (cairn_thread_wait(thread, cairn_mono_ms() + wait_ms));
-    cairn_srv_lease_end(&teller->lease);
+    srv_lease_end(&teller->lease);
     drop_page(teller);
 }
 
 /* ---- all webhooks ---- */
 
 /* Creates missing rows, so that every event from here on is delivered. */
-static enum cairn_code open_rows(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    const struct webhook_file *file = argument;
-    struct cairn_srv_webhook_row row;
+SRV_CHANGE(open_rows, const struct webhook_file *file) {
+    struct srv_webhook_row row;
     for (size_t i = 0; i < file->count; i++)
-        CAIRN_TRY(cairn_srv_webhook_open(tx, file->hooks[i].name, &row, err));
+        CAIRN_TRY(srv_webhook_open(tx, file->hooks[i].name, &row, err));
     return CAIRN_OK;
 }
 
@@ -596,7 +582,7 @@ static void free_roster(struct roster *roster) {
     free(roster);
 }
 
-static enum cairn_code read_roster(struct cairn_srv *server, struct roster **ret,
+static enum cairn_code read_roster(struct srv *server, struct roster **ret,
                                    struct cairn_error *err) {
     struct roster *roster = calloc(1, sizeof(*roster));
     if (!roster) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for webhooks");
@@ -606,7 +592,7 @@ static enum cairn_code read_roster(struct cairn_srv *server, struct roster **ret
     if (!code && roster->file->count && !roster->tellers)
         code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for webhooks");
     if (!code && roster->file->count && !server->frozen)
-        code = cairn_srv_catalog_write(server->catalog, open_rows, roster->file, err);
+        code = srv_catalog_write(server->catalog, open_rows, roster->file, err);
     if (code)
         free_roster(roster);
     else
@@ -614,7 +600,7 @@ static enum cairn_code read_roster(struct cairn_srv *server, struct roster **ret
     return code;
 }
 
-static enum cairn_code start_roster(struct cairn_srv *server, struct roster *roster,
+static enum cairn_code start_roster(struct srv *server, struct roster *roster,
                                     struct cairn_error *err) {
     const struct cairn_http_options options = {.connections_max = 1};
     for (size_t i = 0; i < roster->file->count; i++) {
@@ -641,10 +627,10 @@ static void stop_roster(struct roster *roster) {
     }
 }
 
-enum cairn_code cairn_srv_webhooks_new(struct cairn_srv *server, struct cairn_srv_webhooks **ret,
-                                       struct cairn_error *err) {
+enum cairn_code srv_webhooks_new(struct srv *server, struct srv_webhooks **ret,
+                                 struct cairn_error *err) {
     struct roster *roster = NULL;
-    struct cairn_srv_webhooks *webhooks = calloc(1, sizeof(*webhooks));
+    struct srv_webhooks *webhooks = calloc(1, sizeof(*webhooks));
     if (!webhooks) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for webhooks");
     webhooks->server = server;
     enum cairn_code code = read_roster(server, &roster, err);
@@ -656,13 +642,12 @@ enum cairn_code cairn_srv_webhooks_new(struct cairn_srv *server, struct cairn_sr
     return code;
 }
 
-enum cairn_code cairn_srv_webhooks_start(struct cairn_srv_webhooks *webhooks,
-                                         struct cairn_error *err) {
+enum cairn_code srv_webhooks_start(struct srv_webhooks *webhooks, struct cairn_error *err) {
     return start_roster(webhooks->server, webhooks->now, err);
 }
 
 /* Stops the old threads first: a webhook has one at a time, and the next resumes from its row. */
-void cairn_srv_webhooks_reload(struct cairn_srv_webhooks *webhooks) {
+void srv_webhooks_reload(struct srv_webhooks *webhooks) {
     struct cairn_error why = {0};
     struct roster *old = webhooks->now, *next = NULL;
     enum cairn_code code = read_roster(webhooks->server, &next, &why);
@@ -684,7 +669,7 @@ void cairn_srv_webhooks_reload(struct cairn_srv_webhooks *webhooks) {
                   webhooks->server->settings->webhooks_file, next->file->count);
 }
 
-void cairn_srv_webhooks_free(struct cairn_srv_webhooks *webhooks) {
+void srv_webhooks_free(struct srv_webhooks *webhooks) {
     if (!webhooks) return;
     struct roster *roster = webhooks->now;
     stop_roster(roster);
@@ -698,15 +683,7 @@ void cairn_srv_webhooks_free(struct cairn_srv_webhooks *webhooks) {
 
 /* ---- /v1/webhooks ---- */
 
-struct call {
-    struct cairn_srv_request *request;
-    json_t *items;
-    uint64_t after, limit, last; /* numbers of letters; last: newest event */
-    size_t count;
-    bool more;
-};
-
-static json_t *row_of(const struct webhook *hook, const struct cairn_srv_webhook_row *row,
+static json_t *row_of(const struct webhook *hook, const struct srv_webhook_row *row,
                       uint64_t last) {
     char tried[32], delivered[32];
     cairn_time_text(row->tried_ms, true, tried);
@@ -720,42 +697,38 @@ static json_t *row_of(const struct webhook *hook, const struct cairn_srv_webhook
                       .delivered_at = row->delivered_ms ? delivered : NULL);
 }
 
-static enum cairn_code list_webhooks(struct cairn_srv_tx *tx, void *argument,
+static enum cairn_code list_webhooks(const struct srv_request *request, json_t *items,
                                      struct cairn_error *err) {
-    struct call *call = argument;
-    const struct roster *roster = call->request->server->webhooks->now;
+    const struct roster *roster = request->server->webhooks->now;
     const struct webhook_file *file = roster->file;
-    uint64_t first = 0;
-    json_array_clear(call->items);
-    CAIRN_TRY(cairn_srv_events_bounds(tx, &first, &call->last, err));
+    uint64_t first = 0, last = 0;
+    SRV_LOOK(look, request->server->catalog, err);
+    CAIRN_TRY(srv_events_bounds(look.tx, &first, &last, err));
     for (size_t i = 0; i < file->count; i++) {
-        struct cairn_srv_webhook_row row = {0};
+        struct srv_webhook_row row = {0};
         struct cairn_error why = {0};
-        enum cairn_code code = cairn_srv_webhook_get(tx, file->hooks[i].name, &row, &why);
+        enum cairn_code code = srv_webhook_get(look.tx, file->hooks[i].name, &row, &why);
         if (code && code != CAIRN_NOT_FOUND) return cairn_fail(err, code, "%s", why.message);
-        if (code) row.position = call->last;
-        json_t *item = row_of(&file->hooks[i], &row, call->last);
-        if (json_array_append_new(call->items, item))
-            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of webhooks");
+        if (code) row.position = last;
+        CAIRN_TRY(cairn_json_append(items, row_of(&file->hooks[i], &row, last),
+                                    "the list of webhooks", err));
     }
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_on_webhook_list(struct cairn_srv_request *request,
-                                          struct cairn_srv_reply *reply, struct cairn_error *err) {
+SRV_HANDLER(webhook_list) {
     CAIRN_AUTO_JSON json_t *items = json_array();
-    struct call call = {.request = request, .items = items};
-    CAIRN_TRY(cairn_srv_query_limit(request, &call.limit, err));
-    if (request->server->webhooks)
-        CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, list_webhooks, &call, err));
-    return cairn_srv_reply_page(reply, CAIRN_TAKE(items), NULL, err);
+    uint64_t limit = 0;
+    CAIRN_TRY(srv_query_limit(request, &limit, err));
+    if (request->server->webhooks) CAIRN_TRY(list_webhooks(request, items, err));
+    return srv_reply_page(reply, CAIRN_TAKE(items), NULL, err);
 }
 
 /* ---- GET /v1/webhooks/{webhook}/dead-letters ---- */
 
-static enum cairn_code find_teller(const struct cairn_srv_request *request, struct teller **ret,
+static enum cairn_code find_teller(const struct srv_request *request, struct teller **ret,
                                    struct cairn_error *err) {
-    const struct cairn_srv_webhooks *webhooks = request->server->webhooks;
+    const struct srv_webhooks *webhooks = request->server->webhooks;
     const struct roster *roster = webhooks ? webhooks->now : NULL;
     const char *name = request->params.node;
     for (size_t i = 0; roster && i < roster->file->count; i++) {
@@ -765,70 +738,50 @@ static enum cairn_code find_teller(const struct cairn_srv_request *request, stru
     return cairn_fail(err, CAIRN_NOT_FOUND, "there is no webhook %s", name);
 }
 
-static enum cairn_code take_letter(const struct cairn_srv_letter *letter, void *owner,
-                                   struct cairn_error *err) {
-    struct call *call = owner;
-    char at[32];
-    if (call->count++ == call->limit) {
-        call->more = true;
-        return CAIRN_OK;
-    }
-    cairn_time_text(letter->at_ms, true, at);
-    call->last = letter->number;
-    json_t *item = CAIRN_PACK(letter_row, .id = letter->number, .tries = letter->tries,
-                              .tried_at = at, .cause = letter->cause, .event = letter->event);
-    if (!json_array_append_new(call->items, item)) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of dead letters");
-}
-
-static enum cairn_code list_letters(struct cairn_srv_tx *tx, void *argument,
-                                    struct cairn_error *err) {
-    struct call *call = argument;
-    json_array_clear(call->items);
-    call->count = 0;
-    call->more = false;
-    return cairn_srv_letters_each(tx, call->request->params.node, call->after, call->limit + 1,
-                                  take_letter, call, err);
-}
-
-enum cairn_code cairn_srv_on_letter_list(struct cairn_srv_request *request,
-                                         struct cairn_srv_reply *reply, struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *items = json_array();
-    struct call call = {.request = request, .items = items};
-    char place[24] = "";
+SRV_HANDLER(letter_list) {
+    const char *name = request->params.node;
     struct teller *teller = NULL;
+    uint64_t after = 0;
     CAIRN_TRY(find_teller(request, &teller, err));
-    CAIRN_TRY(cairn_srv_query_limit(request, &call.limit, err));
-    CAIRN_TRY(cairn_srv_cursor_read(request, place, sizeof(place), err));
-    if (place[0]) CAIRN_TRY(cairn_parse_u64(cairn_view_of(place), &call.after, err));
-    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, list_letters, &call, err));
-    snprintf(place, sizeof(place), "%" PRIu64, call.last);
-    json_t *next = call.more ? cairn_srv_cursor_write(request->server, place) : NULL;
-    return cairn_srv_reply_page(reply, CAIRN_TAKE(items), next, err);
+    SRV_GET(list, list, srv_list_open(request, &list, err));
+    CAIRN_TRY(srv_list_after(&list, &after, err));
+    SRV_LOOK(look, request->server->catalog, err);
+    SRV_GET(rows, rows, srv_letters_open(look.tx, name, after, list.limit + 1, &rows, err));
+    SQL_EACH(&rows, err) {
+        char at[32], number[24];
+        SRV_GET(letter, letter, srv_letter_row(&rows, &letter, err));
+        snprintf(number, sizeof(number), "%" PRIu64, letter.number);
+        cairn_time_text(letter.at_ms, true, at);
+        if (!srv_list_takes(&list, number)) continue;
+        json_t *item = CAIRN_PACK(letter_row, .id = letter.number, .tries = letter.tries,
+                                  .tried_at = at, .cause = letter.cause, .event = letter.event);
+        CAIRN_TRY(srv_list_add(&list, item, err));
+    }
+    return srv_list_reply(&list, reply, err);
 }
 
 /* ---- POST /v1/webhooks/{webhook}/redeliver ---- */
 
-static enum cairn_code retry_letters(struct cairn_srv_tx *tx, void *argument,
-                                     struct cairn_error *err) {
-    struct call *call = argument;
+struct retry {
+    const char *name;
+    uint64_t letters; /* queued again */
+};
+
+SRV_CHANGE(retry_letters, struct retry *retry) {
     const struct cairn_run_name all = {0};
-    const char *name = call->request->params.node;
-    CAIRN_TRY(cairn_srv_letters_again(tx, name, &call->last, err));
-    return cairn_srv_event_of_name(tx, CAIRN_SRV_EVENT_WEBHOOK_REDELIVERED, &all, name, err);
+    CAIRN_TRY(srv_letters_again(tx, retry->name, &retry->letters, err));
+    return srv_event_of_name(tx, SRV_EVENT_WEBHOOK_REDELIVERED, &all, retry->name, err);
 }
 
-enum cairn_code cairn_srv_on_webhook_redeliver(struct cairn_srv_request *request,
-                                               struct cairn_srv_reply *reply,
-                                               struct cairn_error *err) {
-    struct call call = {.request = request};
+SRV_HANDLER(webhook_redeliver) {
+    struct retry retry = {.name = request->params.node};
     struct teller *teller = NULL;
     CAIRN_TRY(find_teller(request, &teller, err));
-    CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, retry_letters, &call, err));
+    CAIRN_TRY(srv_catalog_write(request->server->catalog, retry_letters, &retry, err));
     /* Finds the thread again: a reload may have stopped it meanwhile. */
     if (!find_teller(request, &teller, NULL) && atomic_load(&teller->running))
         cairn_thread_wake(&teller->thread);
-    return cairn_srv_reply_json(
+    return srv_reply_json(
         reply, 202,
-        CAIRN_PACK(redelivered, .name = request->params.node, .dead_letters = call.last), err);
+        CAIRN_PACK(redelivered, .name = request->params.node, .dead_letters = retry.letters), err);
 }

@@ -27,10 +27,10 @@
 #include "server/server.h"
 
 /* Loads the file without starting threads; *ret is set also if there is no file. */
-enum cairn_code cairn_srv_webhooks_new(struct cairn_srv *server, struct cairn_srv_webhooks **ret,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_webhooks_start(struct cairn_srv_webhooks *webhooks,
-                                         struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_webhooks_new(struct srv *server, struct srv_webhooks **ret,
+                                 struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_webhooks_start(struct srv_webhooks *webhooks,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
 /* Loads the file again; an invalid file is logged and changes nothing. */
-void cairn_srv_webhooks_reload(struct cairn_srv_webhooks *webhooks);
-void cairn_srv_webhooks_free(struct cairn_srv_webhooks *webhooks); /* stops; accepts NULL */
+void srv_webhooks_reload(struct srv_webhooks *webhooks);
+void srv_webhooks_free(struct srv_webhooks *webhooks); /* stops; accepts NULL */

@@ -12,14 +12,10 @@
 #include <time.h>
 
 #include "api/wire/messages.h"
-#include "common/clock.h"
 #include "common/log.h"
 #include "common/net.h"
 #include "common/process.h"
-#include "common/text.h"
-#include "server/http/request.h"
 #include "server/http/waiters.h"
-#include "server/ledger/events.h"
 #include "server/ledger/versions.h"
 
 #define ROWS_AT_ONCE 256
@@ -38,31 +34,31 @@ struct kept {
     struct cairn_buf frame;
 };
 
-struct cairn_srv_follower {
-    struct cairn_srv_task task; /* must be first */
-    struct cairn_srv_feed *feed;
-    struct cairn_srv_follow follow;
+struct srv_follower {
+    struct srv_task task; /* must be first */
+    struct srv_feed *feed;
+    struct srv_follow follow;
     struct cairn_buf text; /* not yet taken; belongs to the follower's current owner */
     size_t taken;
     uint64_t loaded;
     uint64_t given_ms;
     bool ended;
-    struct cairn_srv_flow_hooks hooks;
-    char caller[96];                               /* token or address that the stream counts for */
-    struct cairn_srv_follower *all_next, **all_at; /* under the lock, until freed */
-    struct cairn_srv_follower *next, **at;         /* under the lock; at NULL: not waiting */
+    struct srv_flow_hooks hooks;
+    char caller[96];                         /* token or address that the stream counts for */
+    struct srv_follower *all_next, **all_at; /* under the lock, until freed */
+    struct srv_follower *next, **at;         /* under the lock; at NULL: not waiting */
 };
 
-struct cairn_srv_feed {
-    struct cairn_srv *server;
+struct srv_feed {
+    struct srv *server;
     struct cairn_thread thread;
     struct cairn_lock lock;
     struct {
-        struct kept ring[CAIRN_SRV_FEED_KEPT];
+        struct kept ring[SRV_FEED_KEPT];
         size_t count, oldest;
         uint64_t last; /* events up to this one are in the ring, or older */
-        struct cairn_srv_follower *all, *waiting;
-        struct cairn_srv_follower *due; /* removed from `waiting`, not woken yet */
+        struct srv_follower *all, *waiting;
+        struct srv_follower *due; /* removed from `waiting`, not woken yet */
         size_t due_count;
         uint64_t first_given_ms; /* oldest given_ms of those waiting; for heartbeats */
         bool stopping;
@@ -71,7 +67,7 @@ struct cairn_srv_feed {
 
 /* ---- frames ---- */
 
-static enum cairn_code make_frame(const struct cairn_srv_event_row *row, struct cairn_buf *to,
+static enum cairn_code make_frame(const struct srv_event_row *row, struct cairn_buf *to,
                                   struct cairn_error *err) {
     CAIRN_AUTO(buf) json = {0};
     CAIRN_TRY(cairn_json_show(row->json, &json, err)); /* one line: JSON escapes others */
@@ -80,33 +76,32 @@ static enum cairn_code make_frame(const struct cairn_srv_event_row *row, struct 
 }
 
 static uint64_t kind_of(const char *event) {
-    enum cairn_srv_event kind = cairn_srv_event_named(event);
-    return kind < CAIRN_SRV_EVENT_COUNT ? UINT64_C(1) << kind : 0;
+    enum srv_event kind = srv_event_named(event);
+    return kind < SRV_EVENT_COUNT ? UINT64_C(1) << kind : 0;
 }
 
-static bool is_followed(const struct cairn_srv_follow *follow, uint64_t kind,
+static bool is_followed(const struct srv_follow *follow, uint64_t kind,
                         const struct cairn_run_name *name, const struct cairn_version_id *version) {
     if (follow->kinds && !(follow->kinds & kind)) return false;
     if (follow->project[0] && strcmp(follow->project, name->project) != 0) return false;
     if (!follow->name.run[0])
-        return cairn_srv_caller_may(&follow->caller, CAIRN_SCOPE_READ, name->project);
-    if (strcmp(follow->name.run, name->run) || strcmp(follow->name.project, name->project))
-        return false;
+        return srv_caller_may(&follow->caller, CAIRN_SCOPE_READ, name->project);
+    if (!cairn_run_name_same(&follow->name, name)) return false;
     return !follow->version.text[0] || !strcmp(follow->version.text, version->text);
 }
 
 /* ---- waiting followers: with the lock held ---- */
 
-static void unlink_follower(struct cairn_srv_follower *follower) {
+static void unlink_follower(struct srv_follower *follower) {
     *follower->at = follower->next;
     if (follower->next) follower->next->at = follower->at;
     follower->at = NULL;
 }
 
-static struct cairn_srv_follower *take_waiting(struct cairn_srv_feed *feed, const struct kept *kept,
-                                               uint64_t given_before_ms) {
-    struct cairn_srv_follower *taken = NULL, *next = NULL;
-    for (struct cairn_srv_follower *one = feed->locked.waiting; one; one = next) {
+static struct srv_follower *take_waiting(struct srv_feed *feed, const struct kept *kept,
+                                         uint64_t given_before_ms) {
+    struct srv_follower *taken = NULL, *next = NULL;
+    for (struct srv_follower *one = feed->locked.waiting; one; one = next) {
         next = one->next;
         bool due = one->given_ms <= given_before_ms || feed->locked.stopping;
         bool wants = kept && is_followed(&one->follow, kept->kind, &kept->name, &kept->version);
@@ -119,9 +114,9 @@ static struct cairn_srv_follower *take_waiting(struct cairn_srv_feed *feed, cons
 }
 
 /* The feed owns followers in this list until they are woken. */
-static void add_due(struct cairn_srv_feed *feed, struct cairn_srv_follower *first) {
+static void add_due(struct srv_feed *feed, struct srv_follower *first) {
     while (first) {
-        struct cairn_srv_follower *one = first;
+        struct srv_follower *one = first;
         first = one->next;
         one->next = feed->locked.due;
         feed->locked.due = one;
@@ -129,10 +124,10 @@ static void add_due(struct cairn_srv_feed *feed, struct cairn_srv_follower *firs
     }
 }
 
-static struct cairn_srv_follower *take_due(struct cairn_srv_feed *feed, size_t count) {
-    struct cairn_srv_follower *taken = NULL;
+static struct srv_follower *take_due(struct srv_feed *feed, size_t count) {
+    struct srv_follower *taken = NULL;
     while (feed->locked.due && count--) {
-        struct cairn_srv_follower *one = feed->locked.due;
+        struct srv_follower *one = feed->locked.due;
         feed->locked.due = one->next;
         feed->locked.due_count--;
         one->next = taken;
@@ -143,27 +138,27 @@ static struct cairn_srv_follower *take_due(struct cairn_srv_feed *feed, size_t c
 
 /* ---- waking: without the lock ---- */
 
-static void wake_all(struct cairn_srv_follower *first) {
+static void wake_all(struct srv_follower *first) {
     while (first) {
-        struct cairn_srv_follower *one = first;
+        struct srv_follower *one = first;
         first = one->next;
         one->hooks.wake(one->hooks.owner);
     }
 }
 
-static size_t count_due(struct cairn_srv_feed *feed) {
+static size_t count_due(struct srv_feed *feed) {
     CAIRN_HOLD(&feed->lock);
     return feed->locked.due_count;
 }
 
-static struct cairn_srv_follower *take_some(struct cairn_srv_feed *feed, size_t count) {
+static struct srv_follower *take_some(struct srv_feed *feed, size_t count) {
     CAIRN_HOLD(&feed->lock);
     return take_due(feed, count);
 }
 
 /* Wakes a few at a time: a thousand streams resumed at once would block the event loops for
  * milliseconds, for all other callers. */
-static void wake_due(struct cairn_srv_feed *feed) {
+static void wake_due(struct srv_feed *feed) {
     const struct timespec pause = {.tv_nsec = WAKE_PAUSE_NS};
     size_t left = count_due(feed);
     size_t at_once = left / WAKE_PAUSES > WAKE_AT_ONCE ? left / WAKE_PAUSES : WAKE_AT_ONCE;
@@ -176,13 +171,13 @@ static void wake_due(struct cairn_srv_feed *feed) {
 
 /* ---- the feed's thread ---- */
 
-static void keep_event(struct cairn_srv_feed *feed, struct kept *take_kept) {
+static void keep_event(struct srv_feed *feed, struct kept *take_kept) {
     CAIRN_HOLD(&feed->lock);
     /* Numbers are consecutive; a gap from manual deletion of rows restarts the ring. */
     if (take_kept->number != feed->locked.last + 1) feed->locked.count = 0;
-    size_t at = (feed->locked.oldest + feed->locked.count) % CAIRN_SRV_FEED_KEPT;
-    if (feed->locked.count == CAIRN_SRV_FEED_KEPT)
-        feed->locked.oldest = (feed->locked.oldest + 1) % CAIRN_SRV_FEED_KEPT;
+    size_t at = (feed->locked.oldest + feed->locked.count) % SRV_FEED_KEPT;
+    if (feed->locked.count == SRV_FEED_KEPT)
+        feed->locked.oldest = (feed->locked.oldest + 1) % SRV_FEED_KEPT;
     else
         feed->locked.count++;
     cairn_buf_release(&feed->locked.ring[at].frame);
@@ -191,34 +186,32 @@ static void keep_event(struct cairn_srv_feed *feed, struct kept *take_kept) {
     add_due(feed, take_waiting(feed, &feed->locked.ring[at], 0));
 }
 
-void cairn_srv_events_key_of_version(const struct cairn_version_id *id,
-                                     char ret[CAIRN_SRV_EVENTS_KEY_BYTES]) {
-    snprintf(ret, CAIRN_SRV_EVENTS_KEY_BYTES, "%s%s", CAIRN_SRV_EVENTS_KEY, id->text);
+void srv_events_key_of_version(const struct cairn_version_id *id, char ret[SRV_EVENTS_KEY_BYTES]) {
+    snprintf(ret, SRV_EVENTS_KEY_BYTES, "%s%s", SRV_EVENTS_KEY, id->text);
 }
 
-void cairn_srv_events_key_of_run(const struct cairn_run_name *name,
-                                 char ret[CAIRN_SRV_EVENTS_KEY_BYTES]) {
-    snprintf(ret, CAIRN_SRV_EVENTS_KEY_BYTES, "%s%s%s%s", CAIRN_SRV_EVENTS_KEY,
+void srv_events_key_of_run(const struct cairn_run_name *name, char ret[SRV_EVENTS_KEY_BYTES]) {
+    snprintf(ret, SRV_EVENTS_KEY_BYTES, "%s%s%s%s", SRV_EVENTS_KEY,
              name->run[0] ? name->project : "", name->run[0] ? "/" : "", name->run);
 }
 
-static void wake_waiters(struct cairn_srv_feed *feed, const struct cairn_srv_event_row *row) {
-    char key[CAIRN_SRV_EVENTS_KEY_BYTES];
-    struct cairn_srv_waiters *waiters = feed->server->waiters;
-    cairn_srv_waiters_wake(waiters, CAIRN_SRV_EVENTS_KEY);
-    cairn_srv_events_key_of_run(&row->name, key);
-    cairn_srv_waiters_wake(waiters, key);
+static void wake_waiters(struct srv_feed *feed, const struct srv_event_row *row) {
+    char key[SRV_EVENTS_KEY_BYTES];
+    struct srv_waiters *waiters = feed->server->waiters;
+    srv_waiters_wake(waiters, SRV_EVENTS_KEY);
+    srv_events_key_of_run(&row->name, key);
+    srv_waiters_wake(waiters, key);
     if (!row->version.text[0]) return;
-    cairn_srv_events_key_of_version(&row->version, key);
-    cairn_srv_waiters_wake(waiters, key);
+    srv_events_key_of_version(&row->version, key);
+    srv_waiters_wake(waiters, key);
 }
 
 struct new_rows {
-    struct cairn_srv_feed *feed;
+    struct srv_feed *feed;
     uint64_t count;
 };
 
-static enum cairn_code keep_one(const struct cairn_srv_event_row *row, void *owner,
+static enum cairn_code keep_one(const struct srv_event_row *row, void *owner,
                                 struct cairn_error *err) {
     struct new_rows *found = owner;
     struct kept kept = {.number = row->number,
@@ -236,41 +229,40 @@ static enum cairn_code keep_one(const struct cairn_srv_event_row *row, void *own
     return CAIRN_OK;
 }
 
-static uint64_t last_of(struct cairn_srv_feed *feed) {
+static uint64_t last_of(struct srv_feed *feed) {
     CAIRN_HOLD(&feed->lock);
     return feed->locked.last;
 }
 
-static enum cairn_code read_rows(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct new_rows *found = argument;
+static enum cairn_code read_rows(struct new_rows *found, struct cairn_error *err) {
     const struct cairn_run_name all = {"", ""};
-    struct cairn_srv_events_query query = {
+    SRV_LOOK(look, found->feed->server->catalog, err);
+    struct srv_events_query query = {
         .name = &all, .version = "", .after = last_of(found->feed), .limit = ROWS_AT_ONCE};
     found->count = 0;
-    return cairn_srv_events_read(tx, &query, keep_one, found, err);
+    return srv_events_read(look.tx, &query, keep_one, found, err);
 }
 
-static uint64_t beat_now(struct cairn_srv_feed *feed) {
-    uint64_t now_ms = cairn_mono_ms(), next_ms = now_ms + CAIRN_SRV_FEED_BEAT_MS;
+static uint64_t beat_now(struct srv_feed *feed) {
+    uint64_t now_ms = cairn_mono_ms(), next_ms = now_ms + SRV_FEED_BEAT_MS;
     CAIRN_HOLD(&feed->lock);
     add_due(feed,
-            take_waiting(feed, NULL,
-                         now_ms > CAIRN_SRV_FEED_BEAT_MS ? now_ms - CAIRN_SRV_FEED_BEAT_MS : 0));
-    for (const struct cairn_srv_follower *one = feed->locked.waiting; one; one = one->next)
-        next_ms = cairn_min_u64(next_ms, one->given_ms + CAIRN_SRV_FEED_BEAT_MS);
+            take_waiting(feed, NULL, now_ms > SRV_FEED_BEAT_MS ? now_ms - SRV_FEED_BEAT_MS : 0));
+    for (const struct srv_follower *one = feed->locked.waiting; one; one = one->next)
+        next_ms = cairn_min_u64(next_ms, one->given_ms + SRV_FEED_BEAT_MS);
     return next_ms;
 }
 
 static void run_feed(struct cairn_thread *thread, void *owner) {
-    struct cairn_srv_feed *feed = owner;
-    struct cairn_srv_catalog *catalog = feed->server->catalog;
+    struct srv_feed *feed = owner;
+    struct srv_catalog *catalog = feed->server->catalog;
     uint64_t next_ms = 0;
     while (cairn_thread_wait(thread, next_ms)) {
         struct cairn_error why = {0};
         struct new_rows found = {.feed = feed};
         enum cairn_code code = CAIRN_OK;
         do {
-            code = cairn_srv_catalog_read(catalog, read_rows, &found, &why);
+            code = read_rows(&found, &why);
         } while (!code && found.count == ROWS_AT_ONCE);
         next_ms = beat_now(feed);
         wake_due(feed);
@@ -278,47 +270,45 @@ static void run_feed(struct cairn_thread *thread, void *owner) {
             cairn_log(DEBUG, "feed.late", "cause=\"%s\"", why.message);
             next_ms = cairn_min_u64(next_ms, cairn_mono_ms() + AGAIN_MS);
         }
-        uint64_t look_ms =
-            cairn_srv_catalog_hears(catalog) ? CAIRN_SRV_FEED_HEARD_MS : CAIRN_SRV_FEED_LOOK_MS;
-        if (cairn_srv_catalog_is_shared(catalog))
+        uint64_t look_ms = srv_catalog_hears(catalog) ? SRV_FEED_HEARD_MS : SRV_FEED_LOOK_MS;
+        if (srv_catalog_is_shared(catalog))
             next_ms = cairn_min_u64(next_ms, cairn_mono_ms() + look_ms);
     }
 }
 
-void cairn_srv_feed_look(struct cairn_srv_feed *feed) {
+void srv_feed_look(struct srv_feed *feed) {
     cairn_thread_wake(&feed->thread);
 }
 
 static void happened(void *owner) {
-    cairn_srv_feed_look(owner);
+    srv_feed_look(owner);
 }
 
-static enum cairn_code find_last(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct cairn_srv_feed *feed = argument;
+static enum cairn_code find_last(struct srv_feed *feed, struct cairn_error *err) {
     uint64_t first = 0;
-    return cairn_srv_events_bounds(tx, &first, &feed->locked.last, err);
+    SRV_LOOK(look, feed->server->catalog, err);
+    return srv_events_bounds(look.tx, &first, &feed->locked.last, err);
 }
 
-enum cairn_code cairn_srv_feed_new(struct cairn_srv *server, struct cairn_srv_feed **ret,
-                                   struct cairn_error *err) {
-    struct cairn_srv_feed *feed = calloc(1, sizeof(*feed));
+enum cairn_code srv_feed_new(struct srv *server, struct srv_feed **ret, struct cairn_error *err) {
+    struct srv_feed *feed = calloc(1, sizeof(*feed));
     if (!feed) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for events");
     feed->server = server;
     cairn_lock_init(&feed->lock, CAIRN_LOCK_server_feed);
     feed->thread = (struct cairn_thread){.name = "cairn-feed", .run = run_feed, .owner = feed};
-    enum cairn_code code = cairn_srv_catalog_read(server->catalog, find_last, feed, err);
+    enum cairn_code code = find_last(feed, err);
     if (!code) code = cairn_thread_start(&feed->thread, err);
     if (code) {
-        cairn_srv_feed_free(feed);
+        srv_feed_free(feed);
         return code;
     }
-    cairn_srv_catalog_set_watcher(server->catalog, happened, feed);
+    srv_catalog_set_watcher(server->catalog, happened, feed);
     *ret = feed;
     return CAIRN_OK;
 }
 
-void cairn_srv_feed_stop(struct cairn_srv_feed *feed) {
-    struct cairn_srv_follower *woken = NULL;
+void srv_feed_stop(struct srv_feed *feed) {
+    struct srv_follower *woken = NULL;
     {
         CAIRN_HOLD(&feed->lock);
         feed->locked.stopping = true;
@@ -328,13 +318,13 @@ void cairn_srv_feed_stop(struct cairn_srv_feed *feed) {
     wake_all(woken);
 }
 
-void cairn_srv_feed_free(struct cairn_srv_feed *feed) {
+void srv_feed_free(struct srv_feed *feed) {
     if (!feed) return;
-    cairn_srv_feed_stop(feed);
+    srv_feed_stop(feed);
     CAIRN_ASSERT(!feed->locked.all);
-    cairn_srv_catalog_set_watcher(feed->server->catalog, NULL, NULL);
+    srv_catalog_set_watcher(feed->server->catalog, NULL, NULL);
     cairn_thread_stop(&feed->thread);
-    for (size_t i = 0; i < CAIRN_SRV_FEED_KEPT; i++) cairn_buf_release(&feed->locked.ring[i].frame);
+    for (size_t i = 0; i < SRV_FEED_KEPT; i++) cairn_buf_release(&feed->locked.ring[i].frame);
     cairn_lock_release(&feed->lock);
     free(feed);
 }
@@ -342,21 +332,21 @@ void cairn_srv_feed_free(struct cairn_srv_feed *feed) {
 /* ---- a follower, from its connection ---- */
 
 /* As for rate limits: the token, or the address of a caller without one. */
-static void name_caller(const struct cairn_srv_follow *follow, char ret[96]) {
+static void name_caller(const struct srv_follow *follow, char ret[96]) {
     char address[64];
     cairn_net_caller_text(follow->from, address, sizeof(address));
-    if (follow->caller.kind == CAIRN_SRV_TOKEN)
+    if (follow->caller.kind == SRV_TOKEN)
         snprintf(ret, 96, "token %s", follow->caller.id);
     else
         snprintf(ret, 96, "address %s", address);
 }
 
-static enum cairn_code join_feed(struct cairn_srv_feed *feed, struct cairn_srv_follower *follower,
+static enum cairn_code join_feed(struct srv_feed *feed, struct srv_follower *follower,
                                  struct cairn_error *err) {
-    const struct cairn_srv_settings *settings = feed->server->settings;
+    const struct srv_settings *settings = feed->server->settings;
     uint64_t all = 0, of_caller = 0;
     CAIRN_HOLD(&feed->lock);
-    for (const struct cairn_srv_follower *one = feed->locked.all; one; one = one->all_next) {
+    for (const struct srv_follower *one = feed->locked.all; one; one = one->all_next) {
         all++;
         of_caller += !strcmp(one->caller, follower->caller);
     }
@@ -378,7 +368,7 @@ static enum cairn_code join_feed(struct cairn_srv_feed *feed, struct cairn_srv_f
 }
 
 static void free_follower(void *owner) {
-    struct cairn_srv_follower *follower = owner;
+    struct srv_follower *follower = owner;
     CAIRN_ASSERT(!follower->at);
     {
         CAIRN_HOLD(&follower->feed->lock);
@@ -390,17 +380,16 @@ static void free_follower(void *owner) {
 }
 
 /* Fills from the ring, up to the bound; false: older rows are needed. The caller holds the lock. */
-static bool fill_from_ring(struct cairn_srv_follower *follower, struct cairn_error *err,
+static bool fill_from_ring(struct srv_follower *follower, struct cairn_error *err,
                            enum cairn_code *ret_code) {
-    struct cairn_srv_feed *feed = follower->feed;
+    struct srv_feed *feed = follower->feed;
     uint64_t first = feed->locked.last + 1 - feed->locked.count;
     *ret_code = CAIRN_OK;
     if (follower->follow.after + 1 < first) return false;
     while (follower->follow.after < feed->locked.last && !*ret_code &&
-           follower->text.size < CAIRN_SRV_FEED_TEXT_BYTES / 2) {
+           follower->text.size < SRV_FEED_TEXT_BYTES / 2) {
         size_t index = (size_t)(follower->follow.after + 1 - first);
-        const struct kept *kept =
-            &feed->locked.ring[(feed->locked.oldest + index) % CAIRN_SRV_FEED_KEPT];
+        const struct kept *kept = &feed->locked.ring[(feed->locked.oldest + index) % SRV_FEED_KEPT];
         follower->follow.after++;
         if (is_followed(&follower->follow, kept->kind, &kept->name, &kept->version))
             *ret_code = cairn_buf_append(&follower->text, kept->frame.data, kept->frame.size, err);
@@ -408,10 +397,10 @@ static bool fill_from_ring(struct cairn_srv_follower *follower, struct cairn_err
     return true;
 }
 
-static enum cairn_code load_one(const struct cairn_srv_event_row *one, void *owner,
+static enum cairn_code load_one(const struct srv_event_row *one, void *owner,
                                 struct cairn_error *err) {
-    struct cairn_srv_follower *follower = owner;
-    if (follower->text.size >= CAIRN_SRV_FEED_TEXT_BYTES / 2) return CAIRN_OK;
+    struct srv_follower *follower = owner;
+    if (follower->text.size >= SRV_FEED_TEXT_BYTES / 2) return CAIRN_OK;
     follower->follow.after = one->number;
     follower->loaded++;
     if (!is_followed(&follower->follow, kind_of(one->event), &one->name, &one->version))
@@ -419,29 +408,28 @@ static enum cairn_code load_one(const struct cairn_srv_event_row *one, void *own
     return make_frame(one, &follower->text, err);
 }
 
-static enum cairn_code load_rows(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct cairn_srv_follower *follower = argument;
-    struct cairn_srv_follow *follow = &follower->follow;
-    struct cairn_srv_events_query query = {.name = &follow->name,
-                                           .version = follow->version.text,
-                                           .after = follow->after,
-                                           .limit = LOAD_ROWS};
+static enum cairn_code load_rows(struct srv_follower *follower, struct cairn_error *err) {
+    struct srv_follow *follow = &follower->follow;
+    struct srv_events_query query = {.name = &follow->name,
+                                     .version = follow->version.text,
+                                     .after = follow->after,
+                                     .limit = LOAD_ROWS};
     uint64_t first = 0, last = 0;
-    CAIRN_TRY(cairn_srv_events_bounds(tx, &first, &last, err));
+    SRV_LOOK(look, follower->feed->server->catalog, err);
+    CAIRN_TRY(srv_events_bounds(look.tx, &first, &last, err));
     if (follow->after + 1 < first)
         return cairn_fail(err, CAIRN_DELETED, "events up to %" PRIu64 " were trimmed", first - 1);
     follower->loaded = 0;
-    CAIRN_TRY(cairn_srv_events_read(tx, &query, load_one, follower, err));
+    CAIRN_TRY(srv_events_read(look.tx, &query, load_one, follower, err));
     if (!follower->loaded) follow->after = last; /* no matching event up to there */
     return CAIRN_OK;
 }
 
-static void load_in_pool(struct cairn_srv_task *task, struct cairn_store_worker *worker) {
-    struct cairn_srv_follower *follower = (struct cairn_srv_follower *)task;
+static void load_in_pool(struct srv_task *task, struct cairn_store_worker *worker) {
+    struct srv_follower *follower = (struct srv_follower *)task;
     struct cairn_error why = {0};
     (void)worker;
-    if (cairn_srv_catalog_read(follower->feed->server->catalog, load_rows, follower, &why))
-        follower->ended = true;
+    follower->ended = load_rows(follower, &why) != CAIRN_OK;
     follower->hooks.wake(follower->hooks.owner);
 }
 
@@ -449,8 +437,8 @@ enum found { TEXT, NOTHING, ROWS, END };
 
 /* Reads the ring, and queues the follower if there is nothing. The connection is paused already,
  * since from the queuing on the follower may be woken. */
-static enum found look_into_ring(struct cairn_srv_follower *follower, bool may_wait) {
-    struct cairn_srv_feed *feed = follower->feed;
+static enum found look_into_ring(struct srv_follower *follower, bool may_wait) {
+    struct srv_feed *feed = follower->feed;
     struct cairn_error why = {0};
     enum cairn_code code;
     CAIRN_HOLD(&feed->lock);
@@ -458,7 +446,7 @@ static enum found look_into_ring(struct cairn_srv_follower *follower, bool may_w
     if (!fill_from_ring(follower, &why, &code)) return ROWS;
     if (code) return END;
     if (follower->text.size) return TEXT;
-    if (cairn_mono_ms() - follower->given_ms >= CAIRN_SRV_FEED_BEAT_MS)
+    if (cairn_mono_ms() - follower->given_ms >= SRV_FEED_BEAT_MS)
         return cairn_buf_append_text(&follower->text, beat, &why) ? END : TEXT;
     if (!may_wait) return NOTHING;
     follower->next = feed->locked.waiting;
@@ -469,16 +457,15 @@ static enum found look_into_ring(struct cairn_srv_follower *follower, bool may_w
 }
 
 /* Pauses the connection while there is no text, so that a waiting follower needs no thread. */
-static void wait_for_more(struct cairn_srv_follower *follower,
-                          const struct cairn_srv_flow_hooks *hooks) {
+static void wait_for_more(struct srv_follower *follower, const struct srv_flow_hooks *hooks) {
     follower->hooks = *hooks;
     hooks->pause(hooks->owner);
     switch (look_into_ring(follower, true)) {
     case NOTHING:
         return;
     case ROWS:
-        follower->task = (struct cairn_srv_task){.run = load_in_pool};
-        if (cairn_srv_pool_push(follower->feed->server->looks, &follower->task)) return;
+        follower->task = (struct srv_task){.run = load_in_pool};
+        if (srv_pool_push(follower->feed->server->looks, &follower->task)) return;
         follower->ended = true;
         break;
     case END:
@@ -491,11 +478,10 @@ static void wait_for_more(struct cairn_srv_follower *follower,
 }
 
 static ssize_t take_text(void *owner, uint64_t position, void *to, size_t capacity,
-                         const struct cairn_srv_flow_hooks *hooks) {
-    struct cairn_srv_follower *follower = owner;
+                         const struct srv_flow_hooks *hooks) {
+    struct srv_follower *follower = owner;
     (void)position;
-    if (!cairn_srv_access_holds(follower->feed->server->access, &follower->follow.credential))
-        return -1;
+    if (!srv_access_holds(follower->feed->server->access, &follower->follow.credential)) return -1;
     if (!follower->text.size && look_into_ring(follower, false) == END) return -1;
     if (!follower->text.size) {
         wait_for_more(follower, hooks);
@@ -512,10 +498,9 @@ static ssize_t take_text(void *owner, uint64_t position, void *to, size_t capaci
     return (ssize_t)size;
 }
 
-enum cairn_code cairn_srv_feed_follow(struct cairn_srv_feed *feed,
-                                      const struct cairn_srv_follow *follow,
-                                      struct cairn_srv_flow *ret, struct cairn_error *err) {
-    struct cairn_srv_follower *follower = calloc(1, sizeof(*follower));
+enum cairn_code srv_feed_follow(struct srv_feed *feed, const struct srv_follow *follow,
+                                struct srv_flow *ret, struct cairn_error *err) {
+    struct srv_follower *follower = calloc(1, sizeof(*follower));
     if (!follower) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a stream of events");
     name_caller(follow, follower->caller);
     enum cairn_code code = join_feed(feed, follower, err);
@@ -526,19 +511,19 @@ enum cairn_code cairn_srv_feed_follow(struct cairn_srv_feed *feed,
     follower->feed = feed;
     follower->follow = *follow;
     follower->given_ms = 0; /* sends a comment at once: the stream is open */
-    *ret = (struct cairn_srv_flow){.owner = follower,
-                                   .take = take_text,
-                                   .free = free_follower,
-                                   .size_bytes = UINT64_MAX,
-                                   .step_bytes = CAIRN_SRV_FEED_TEXT_BYTES};
+    *ret = (struct srv_flow){.owner = follower,
+                             .take = take_text,
+                             .free = free_follower,
+                             .size_bytes = UINT64_MAX,
+                             .step_bytes = SRV_FEED_TEXT_BYTES};
     return CAIRN_OK;
 }
 
 /* ---- GET /v1/events, {R}/events, {C}/events ---- */
 
 struct call {
-    struct cairn_srv_request *request;
-    struct cairn_srv_follow follow;
+    struct srv_request *request;
+    struct srv_follow follow;
     bool of_run, since_given, audit;
     uint64_t since, limit;
     uint64_t first, last;         /* bounds of the stored events */
@@ -563,7 +548,7 @@ static enum cairn_code read_since(struct call *call, struct cairn_error *err) {
 }
 
 /* True if Accept lists the media type; parameters are ignored. */
-static bool wants_stream(const struct cairn_srv_request *request) {
+static bool wants_stream(const struct srv_request *request) {
     static const char wanted[] = "text/event-stream";
     for (const char *at = request->accept; *at;) {
         at += strspn(at, " \t,");
@@ -586,7 +571,7 @@ static enum cairn_code read_audit(struct call *call, struct cairn_error *err) {
 static enum cairn_code read_filters(struct call *call, struct cairn_error *err) {
     const struct cairn_query *query = &call->request->query;
     const char *kind = cairn_query_get(query, "kind"), *project = cairn_query_get(query, "project");
-    if (kind) CAIRN_TRY(cairn_srv_event_kinds_parse(kind, &call->follow.kinds, err));
+    if (kind) CAIRN_TRY(srv_event_kinds_parse(kind, &call->follow.kinds, err));
     if (!project) return CAIRN_OK;
     if (!cairn_name_valid(cairn_view_of(project)))
         return cairn_fail(err, CAIRN_INVALID, "project: " CAIRN_NAME_WANTED);
@@ -594,18 +579,16 @@ static enum cairn_code read_filters(struct call *call, struct cairn_error *err) 
     return CAIRN_OK;
 }
 
-static enum cairn_code find_scope(struct cairn_srv_tx *tx, struct call *call,
-                                  struct cairn_error *err) {
-    const struct cairn_srv_request *request = call->request;
+static enum cairn_code find_scope(struct srv_tx *tx, struct call *call, struct cairn_error *err) {
+    const struct srv_request *request = call->request;
     if (!call->of_run) return CAIRN_OK;
     call->follow.name = request->params.run_name;
     if (!request->params.ref[0]) {
-        CAIRN_AUTO(srv_run) run = {0};
-        return cairn_srv_run_get(tx, &call->follow.name, &run, err);
+        SRV_AUTO(run) run = {0};
+        return srv_run_get(tx, &call->follow.name, &run, err);
     }
-    CAIRN_AUTO(srv_version) version = {0};
-    struct cairn_srv_ref ref = {&request->params.run_name, request->params.ref, true};
-    CAIRN_TRY(cairn_srv_version_find(tx, &ref, &version, err));
+    struct srv_ref ref = {&request->params.run_name, request->params.ref, true};
+    SRV_GET(version, version, srv_version_find(tx, &ref, &version, err));
     call->follow.version = version.id;
     return CAIRN_OK;
 }
@@ -623,98 +606,93 @@ static enum cairn_code judge_since(const struct call *call, struct cairn_error *
 
 /* ---- a page ---- */
 
-static enum cairn_code add_item(const struct cairn_srv_event_row *row, void *owner,
+static enum cairn_code add_item(const struct srv_event_row *row, void *owner,
                                 struct cairn_error *err) {
     struct call *call = owner;
     call->looked++;
     call->last_looked = row->number;
-    if (!cairn_srv_caller_may(&call->request->caller, CAIRN_SCOPE_READ, row->name.project) &&
+    if (!srv_caller_may(&call->request->caller, CAIRN_SCOPE_READ, row->name.project) &&
         !call->of_run)
         return CAIRN_OK;
     size_t at = call->since_given ? json_array_size(call->items) : 0;
     if (!json_array_insert(call->items, at, row->json)) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    return srv_no_memory(err);
 }
 
-static enum cairn_code look_at_page(struct cairn_srv_tx *tx, void *argument,
-                                    struct cairn_error *err) {
-    struct call *call = argument;
-    json_decref(call->items);
+static enum cairn_code look_at_page(struct call *call, struct cairn_error *err) {
     call->items = json_array();
-    call->looked = 0;
-    CAIRN_TRY(find_scope(tx, call, err));
-    CAIRN_TRY(cairn_srv_events_bounds(tx, &call->first, &call->last, err));
+    SRV_LOOK(look, call->request->server->catalog, err);
+    CAIRN_TRY(find_scope(look.tx, call, err));
+    CAIRN_TRY(srv_events_bounds(look.tx, &call->first, &call->last, err));
     CAIRN_TRY(judge_since(call, err));
-    struct cairn_srv_events_query query = {.name = &call->follow.name,
-                                           .version = call->follow.version.text,
-                                           .after = call->since,
-                                           .limit = call->limit,
-                                           .kinds = call->follow.kinds,
-                                           .project = call->follow.project,
-                                           .newest = !call->since_given,
-                                           .audit = call->audit};
-    return call->limit ? cairn_srv_events_read(tx, &query, add_item, call, err) : CAIRN_OK;
+    struct srv_events_query query = {.name = &call->follow.name,
+                                     .version = call->follow.version.text,
+                                     .after = call->since,
+                                     .limit = call->limit,
+                                     .kinds = call->follow.kinds,
+                                     .project = call->follow.project,
+                                     .newest = !call->since_given,
+                                     .audit = call->audit};
+    return call->limit ? srv_events_read(look.tx, &query, add_item, call, err) : CAIRN_OK;
 }
 
-static void park(const struct call *call, struct cairn_srv_reply *reply, uint64_t until_ms) {
-    char key[CAIRN_SRV_EVENTS_KEY_BYTES];
+static void park(const struct call *call, struct srv_reply *reply, uint64_t until_ms) {
+    char key[SRV_EVENTS_KEY_BYTES];
     if (call->follow.version.text[0])
-        cairn_srv_events_key_of_version(&call->follow.version, key);
+        srv_events_key_of_version(&call->follow.version, key);
     else
-        cairn_srv_events_key_of_run(&call->follow.name, key);
+        srv_events_key_of_run(&call->follow.name, key);
     reply->park = reply->rung = true;
-    reply->park_key = cairn_srv_key_of(key);
+    reply->park_key = srv_key_of(key);
     reply->park_until_ms = until_ms;
 }
 
-static enum cairn_code serve_page(struct call *call, struct cairn_srv_reply *reply,
+static enum cairn_code serve_page(struct call *call, struct srv_reply *reply,
                                   struct cairn_error *err) {
-    struct cairn_srv_request *request = call->request;
+    struct srv_request *request = call->request;
     const char *wait = cairn_query_get(&request->query, "wait");
     uint64_t wait_ms = 0;
     enum cairn_code code =
         wait ? cairn_parse_duration(cairn_view_of(wait), &wait_ms, err) : CAIRN_OK;
     if (code) return cairn_within(err, code, "wait");
-    CAIRN_TRY(cairn_srv_query_limit(request, &call->limit, err));
-    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, look_at_page, call, err));
+    CAIRN_TRY(srv_query_limit(request, &call->limit, err));
+    CAIRN_TRY(look_at_page(call, err));
     uint64_t until_ms = request->arrived_ms + cairn_min_u64(wait_ms, CAIRN_WAIT_MS_MAX);
     if (request->wait_over) wait_ms = 0;
     bool full = call->since_given && call->looked == call->limit;
     if (!json_array_size(call->items) && !full && call->since_given && wait_ms &&
-        cairn_srv_mono_ms(request->server) < until_ms) {
+        srv_mono_ms(request->server) < until_ms) {
         park(call, reply, until_ms);
         return CAIRN_OK;
     }
     reply->in_vain = !json_array_size(call->items);
     /* More rows may follow a full page; otherwise all rows up to the newest were read. */
     uint64_t next = full ? call->last_looked : call->last;
-    return cairn_srv_reply_json(reply, 200,
-                                CAIRN_PACK(event_page, .items = call->items, .since = next), err);
+    return srv_reply_json(reply, 200, CAIRN_PACK(event_page, .items = call->items, .since = next),
+                          err);
 }
 
 /* ---- a stream ---- */
 
-static enum cairn_code serve_stream(struct call *call, struct cairn_srv_reply *reply,
+static enum cairn_code serve_stream(struct call *call, struct srv_reply *reply,
                                     struct cairn_error *err) {
-    struct cairn_srv *server = call->request->server;
+    struct srv *server = call->request->server;
     if (!server->feed)
         return cairn_fail(err, CAIRN_UNSUPPORTED, "this server has no streams of events");
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look_at_page, call, err));
+    CAIRN_TRY(look_at_page(call, err));
     call->follow.after = call->since_given ? call->since : call->last;
     call->follow.credential = call->request->credential;
     call->follow.caller = call->request->caller;
     (void)cairn_text_copy(call->follow.from, sizeof(call->follow.from), call->request->from);
-    CAIRN_TRY(cairn_srv_feed_follow(server->feed, &call->follow, &reply->flow, err));
+    CAIRN_TRY(srv_feed_follow(server->feed, &call->follow, &reply->flow, err));
     reply->content_type = "text/event-stream";
-    cairn_srv_reply_header(reply, "X-Accel-Buffering", "no");
+    srv_reply_header(reply, "X-Accel-Buffering", "no");
     return CAIRN_OK;
 }
 
-static enum cairn_code serve_events(struct cairn_srv_request *request,
-                                    struct cairn_srv_reply *reply, bool of_run,
-                                    struct cairn_error *err) {
-    struct call call = {.request = request, .of_run = of_run};
-    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+SRV_HANDLER(event_list) {
+    struct call call = {.request = request, .of_run = request->params.run_name.run[0]};
+    CAIRN_TRY(srv_thawed(request->server, err));
     CAIRN_TRY(read_since(&call, err));
     CAIRN_TRY(read_audit(&call, err));
     CAIRN_TRY(read_filters(&call, err));
@@ -724,18 +702,5 @@ static enum cairn_code serve_events(struct cairn_srv_request *request,
     return code;
 }
 
-enum cairn_code cairn_srv_on_event_list(struct cairn_srv_request *request,
-                                        struct cairn_srv_reply *reply, struct cairn_error *err) {
-    return serve_events(request, reply, false, err);
-}
-
-enum cairn_code cairn_srv_on_run_events(struct cairn_srv_request *request,
-                                        struct cairn_srv_reply *reply, struct cairn_error *err) {
-    return serve_events(request, reply, true, err);
-}
-
-enum cairn_code cairn_srv_on_checkpoint_events(struct cairn_srv_request *request,
-                                               struct cairn_srv_reply *reply,
-                                               struct cairn_error *err) {
-    return serve_events(request, reply, true, err);
-}
+SRV_HANDLED_AS(run_events, event_list)
+SRV_HANDLED_AS(checkpoint_events, event_list)

@@ -8,29 +8,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "api/documents/records.h"
 #include "common/file.h"
-#include "common/hash/hash.h"
 #include "common/hooks.h"
 #include "common/log.h"
-#include "common/text.h"
-#include "server/db/catalog.h"
-#include "server/db/sql.h"
 #include "server/guard/jobs.h"
-#include "server/guard/stores.h"
 #include "server/ledger/attempts.h"
-#include "server/ledger/copies.h"
-#include "server/ledger/leases.h"
-#include "store/open.h"
 #include "store/s3/start.h"
 
 #define NUMBERS_TRIED_MAX 16
 #define PUTS_MAX 3
 
 struct identity {
-    struct cairn_srv *server;
-    struct cairn_srv_store_seen seen;
-    char key_digest[CAIRN_SRV_KEY_DIGEST_BYTES];
+    struct srv *server;
+    struct srv_store_seen seen;
+    char key_digest[SRV_KEY_DIGEST_BYTES];
     bool has_runs, others;
     bool adopted; /* the store was ahead: the other stores are unread, too */
     uint64_t at_least, life;
@@ -41,35 +32,18 @@ struct identity {
 #define THAW_S_MAX 30 /* a reconcile may end before it is due */
 
 struct row {
-    struct cairn_srv *server;
+    struct srv *server;
     const struct cairn_run_name *name;
-    bool made, frozen, asked;
-    char cause[CAIRN_SRV_CAUSE_BYTES];
-    struct cairn_run_name first;
-    uint64_t count;
+    bool made, asked;
+    char cause[SRV_CAUSE_BYTES];
 };
 
-static enum cairn_code count_rows(struct cairn_srv_tx *tx, void *argument,
-                                  struct cairn_error *err) {
-    struct row *row = argument;
-    return cairn_srv_frozen_count(tx, &row->count, err);
-}
-
-static enum cairn_code count_frozen_runs(struct cairn_srv *server, struct cairn_error *err) {
-    struct row row = {.server = server};
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, count_rows, &row, err));
-    server->frozen_runs = row.count;
-    return CAIRN_OK;
-}
-
-static enum cairn_code put(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct row *row = argument;
-    CAIRN_AUTO(srv_run) run = {0};
-    int64_t wall_ms = cairn_srv_wall_ms(row->server);
-    CAIRN_TRY(cairn_srv_run_take(tx, row->name, wall_ms, &run, err));
-    cairn_srv_notify_run(tx, row->name);
-    return cairn_srv_frozen_put(tx, run.id, row->cause, wall_ms,
-                                row->asked || row->server->settings->adopt_store, &row->made, err);
+SRV_CHANGE(put, struct row *row) {
+    int64_t wall_ms = srv_wall_ms(row->server);
+    SRV_GET(run, run, srv_run_take(tx, row->name, wall_ms, &run, err));
+    srv_notify_run(tx, row->name);
+    return srv_frozen_put(tx, run.id, row->cause, wall_ms,
+                          row->asked || row->server->settings->adopt_store, &row->made, err);
 }
 
 static enum cairn_code behind(const struct cairn_run_name *name, const char *cause,
@@ -79,15 +53,15 @@ static enum cairn_code behind(const struct cairn_run_name *name, const char *cau
                       name->project, name->run, name->project, name->run, cause);
 }
 
-static enum cairn_code freeze(struct cairn_srv *server, const struct cairn_run_name *name,
+static enum cairn_code freeze(struct srv *server, const struct cairn_run_name *name,
                               const char *why, bool asked, struct cairn_error *err) {
     struct row row = {.server = server, .name = name, .asked = asked};
     (void)cairn_text_copy(row.cause, sizeof(row.cause), why);
     if (!CAIRN_RULE(Q36)) {
-        cairn_srv_freeze(server, why);
-        return cairn_srv_thawed(server, err);
+        srv_freeze(server, why);
+        return srv_thawed(server, err);
     }
-    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, put, &row, err));
+    CAIRN_TRY(srv_catalog_write(server->catalog, put, &row, err));
     if (row.made) {
         atomic_fetch_add(&server->frozen_runs, 1);
         cairn_log(ERROR, "run.frozen",
@@ -98,104 +72,87 @@ static enum cairn_code freeze(struct cairn_srv *server, const struct cairn_run_n
     return behind(name, row.cause, err);
 }
 
-enum cairn_code cairn_srv_run_freeze(struct cairn_srv *server, const struct cairn_run_name *name,
-                                     const char *why, struct cairn_error *err) {
+enum cairn_code srv_run_freeze(struct srv *server, const struct cairn_run_name *name,
+                               const char *why, struct cairn_error *err) {
     return freeze(server, name, why, false, err);
 }
 
-enum cairn_code cairn_srv_run_freeze_asked(struct cairn_srv *server,
-                                           const struct cairn_run_name *name, const char *why,
-                                           struct cairn_error *err) {
+enum cairn_code srv_run_freeze_asked(struct srv *server, const struct cairn_run_name *name,
+                                     const char *why, struct cairn_error *err) {
     return freeze(server, name, why, true, err);
 }
 
-static enum cairn_code find_row(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct row *row = argument;
-    return cairn_srv_frozen_cause(tx, row->name, &row->frozen, row->cause, err);
-}
-
-enum cairn_code cairn_srv_run_thawed(struct cairn_srv *server, const struct cairn_run_name *name,
-                                     struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_thawed(server, err));
+enum cairn_code srv_run_thawed(struct srv *server, const struct cairn_run_name *name,
+                               struct cairn_error *err) {
+    CAIRN_TRY(srv_thawed(server, err));
     /* Another server may have frozen the run. */
-    if (!server->frozen_runs && !cairn_srv_catalog_is_shared(server->catalog)) return CAIRN_OK;
-    struct row row = {.name = name};
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_row, &row, err));
-    return row.frozen ? behind(name, row.cause, err) : CAIRN_OK;
+    if (!server->frozen_runs && !srv_catalog_is_shared(server->catalog)) return CAIRN_OK;
+    char cause[SRV_CAUSE_BYTES] = "";
+    bool frozen = false;
+    SRV_LOOK(look, server->catalog, err);
+    CAIRN_TRY(srv_frozen_cause(look.tx, name, &frozen, cause, err));
+    return frozen ? behind(name, cause, err) : CAIRN_OK;
 }
 
-static enum cairn_code find_end(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct row *row = argument;
-    return cairn_srv_frozen_ends(tx, row->name, &row->asked, &row->count, err);
-}
-
-uint32_t cairn_srv_run_thaws_in_s(struct cairn_srv *server, const struct cairn_run_name *name) {
-    struct row row = {.name = name};
-    if (cairn_srv_thawed(server, NULL) ||
-        cairn_srv_catalog_read(server->catalog, find_end, &row, NULL) || !row.asked)
+uint32_t srv_run_thaws_in_s(struct srv *server, const struct cairn_run_name *name) {
+    uint64_t due_tick = 0;
+    bool asked = false;
+    SRV_AUTO(look) look = {0};
+    if (srv_thawed(server, NULL) || srv_look_begin(server->catalog, &look, NULL) ||
+        srv_frozen_ends(look.tx, name, &asked, &due_tick, NULL) || !asked)
         return 0;
-    uint64_t now_tick = cairn_srv_ticks_now(server), due_tick = row.count;
+    uint64_t now_tick = srv_ticks_now(server);
     uint64_t left_ms = due_tick > now_tick ? due_tick - now_tick : 0;
     return (uint32_t)cairn_min_u64(left_ms / 1000 + 1, THAW_S_MAX);
 }
 
-static enum cairn_code find_first(struct cairn_srv_tx *tx, void *argument,
-                                  struct cairn_error *err) {
-    struct row *row = argument;
-    CAIRN_TRY(cairn_srv_frozen_count(tx, &row->count, err));
-    return cairn_srv_frozen_first(tx, &row->frozen, &row->first, row->cause, err);
-}
-
-uint64_t cairn_srv_frozen_text(struct cairn_srv *server, char ret[CAIRN_SRV_FROZEN_BYTES]) {
-    struct row row = {.server = server};
+uint64_t srv_frozen_text(struct srv *server, char ret[SRV_FROZEN_BYTES]) {
+    char cause[SRV_CAUSE_BYTES] = "";
+    struct cairn_run_name first = {0};
+    uint64_t count = 0;
+    bool found = false;
+    SRV_AUTO(look) look = {0};
     ret[0] = '\0';
-    if (!server->frozen_runs && !cairn_srv_catalog_is_shared(server->catalog)) return 0;
-    if (cairn_srv_catalog_read(server->catalog, find_first, &row, NULL) || !row.count) return 0;
-    snprintf(ret, CAIRN_SRV_FROZEN_BYTES, "%" PRIu64 " frozen; %s/%s: %s", row.count,
-             row.first.project, row.first.run, row.cause);
-    return row.count;
+    if (!server->frozen_runs && !srv_catalog_is_shared(server->catalog)) return 0;
+    if (srv_look_begin(server->catalog, &look, NULL) || srv_frozen_count(look.tx, &count, NULL) ||
+        srv_frozen_first(look.tx, &found, &first, cause, NULL) || !count)
+        return 0;
+    snprintf(ret, SRV_FROZEN_BYTES, "%" PRIu64 " frozen; %s/%s: %s", count, first.project,
+             first.run, cause);
+    return count;
 }
 
 /* ---- the catalog's side ---- */
 
-static enum cairn_code load(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct identity *identity = argument;
-    CAIRN_TRY(cairn_srv_store_seen_get(tx, &identity->seen, err));
-    return cairn_srv_runs_any(tx, &identity->has_runs, err);
+static enum cairn_code load(struct identity *identity, struct cairn_error *err) {
+    SRV_LOOK(look, identity->server->catalog, err);
+    CAIRN_TRY(srv_store_seen_get(look.tx, &identity->seen, err));
+    return srv_runs_any(look.tx, &identity->has_runs, err);
 }
 
 /* The first of two servers that start at once names the store. */
-static enum cairn_code claim(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct identity *identity = argument;
-    struct cairn_srv_store_seen seen = {0};
-    CAIRN_TRY(cairn_srv_store_seen_get(tx, &seen, err));
-    if (!seen.uuid[0]) return cairn_srv_store_seen_put(tx, &identity->seen, err);
+SRV_CHANGE(claim, struct identity *identity) {
+    struct srv_store_seen seen = {0};
+    CAIRN_TRY(srv_store_seen_get(tx, &seen, err));
+    if (!seen.uuid[0]) return srv_store_seen_put(tx, &identity->seen, err);
     identity->seen = seen;
     return CAIRN_OK;
 }
 
 /* Raises the catalog before the store: a crash in between leaves the catalog ahead, never
  * behind. */
-static enum cairn_code take_generation(struct cairn_srv_tx *tx, void *argument,
-                                       struct cairn_error *err) {
-    struct identity *identity = argument;
-    if (identity->adopted) CAIRN_TRY(cairn_srv_tiers_unread_put(tx, err));
-    return cairn_srv_generation_take(tx, identity->at_least, &identity->seen, err);
-}
-
-static void name_of(const struct cairn_srv *server, char ret[128]) {
-    char host[64] = "";
-    if (gethostname(host, sizeof(host) - 1)) host[0] = '\0';
-    snprintf(ret, 128, "%s %.60s", host, server->settings->listen);
+SRV_CHANGE(take_generation, struct identity *identity) {
+    if (identity->adopted) CAIRN_TRY(srv_tiers_unread_put(tx, err));
+    return srv_generation_take(tx, identity->at_least, &identity->seen, err);
 }
 
 /* Q38: every server must accept a grant that another signed. The catalog holds the key's digest,
  * not the key; without other live servers, this one's digest replaces it. */
-static enum cairn_code agree_on_key(struct cairn_srv_tx *tx, const struct identity *identity,
+static enum cairn_code agree_on_key(struct srv_tx *tx, const struct identity *identity,
                                     struct cairn_error *err) {
-    const struct cairn_srv_settings *settings = identity->server->settings;
-    char text[CAIRN_SRV_KEY_DIGEST_BYTES];
-    CAIRN_TRY(cairn_srv_key_digest_get(tx, text, err));
+    const struct srv_settings *settings = identity->server->settings;
+    char text[SRV_KEY_DIGEST_BYTES];
+    CAIRN_TRY(srv_key_digest_get(tx, text, err));
     if (text[0] && strcmp(text, identity->key_digest) != 0 && identity->others &&
         !settings->new_grant_key)
         return cairn_fail(err, CAIRN_FORBIDDEN,
@@ -205,45 +162,35 @@ static enum cairn_code agree_on_key(struct cairn_srv_tx *tx, const struct identi
                           settings->grant_key_file[0] ? settings->grant_key_file
                                                       : settings->data_dir,
                           settings->grant_key_file[0] ? "" : "/grant.key");
-    return cairn_srv_key_digest_put(tx, identity->key_digest, err);
+    return srv_key_digest_put(tx, identity->key_digest, err);
 }
 
 /* Uploaders learn of a new life (Q19) only if no other server lives, not if one more joins. */
-static enum cairn_code join(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct identity *identity = argument;
-    struct cairn_srv *server = identity->server;
-    char name[128];
-    name_of(server, name);
-    CAIRN_TRY(cairn_srv_server_put(tx, cairn_srv_catalog_server(server->catalog), name,
-                                   cairn_srv_wall_ms(server), err));
-    CAIRN_TRY(cairn_srv_servers_others(tx, &identity->others, err));
+SRV_CHANGE(join, struct identity *identity) {
+    struct srv *server = identity->server;
+    char name[128], host[64] = "";
+    if (gethostname(host, sizeof(host) - 1)) host[0] = '\0';
+    snprintf(name, sizeof(name), "%s %.60s", host, server->settings->listen);
+    CAIRN_TRY(
+        srv_server_put(tx, srv_catalog_server(server->catalog), name, srv_wall_ms(server), err));
+    CAIRN_TRY(srv_servers_others(tx, &identity->others, err));
     CAIRN_TRY(agree_on_key(tx, identity, err));
-    CAIRN_TRY(cairn_srv_server_join(tx, err));
+    CAIRN_TRY(srv_server_join(tx, err));
     identity->life = identity->seen.generation;
     bool goes_on = identity->others && !server->settings->adopt_store;
-    return cairn_srv_life_join(tx, goes_on, &identity->life, err);
+    return srv_life_join(tx, goes_on, &identity->life, err);
 }
 
 /* ---- the store's side ---- */
 
-struct witness {
-    struct cairn_attempt_record attempt;
-    bool found;
-};
-
-static enum cairn_code find_witness(struct cairn_srv_tx *tx, void *argument,
-                                    struct cairn_error *err) {
-    struct witness *witness = argument;
-    return cairn_srv_attempt_newest_recorded(tx, &witness->found, &witness->attempt, err);
-}
-
 /* Writes a lost store.json again on request if the store has the catalog's newest attempt with its
  * nonce, which an empty mount point or another bucket has not. */
-static enum cairn_code may_write_again(struct cairn_srv *server, struct cairn_store_worker *worker,
+static enum cairn_code may_write_again(struct srv *server, struct cairn_store_worker *worker,
                                        const struct identity *identity, struct cairn_error *err) {
-    struct witness witness = {0};
+    struct cairn_attempt_record witness = {0};
     struct cairn_error why = {0};
     CAIRN_AUTO(attempt_record) record = {0};
+    bool found = false;
     const char *url = cairn_store_url(server->store);
     if (!server->settings->adopt_store || !identity->seen.uuid[0])
         return cairn_fail(
@@ -252,16 +199,14 @@ static enum cairn_code may_write_again(struct cairn_srv *server, struct cairn_st
             "the right folder or bucket, and is it mounted? If only that object was "
             "lost, start once with --adopt-store=true",
             url);
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_witness, &witness, err));
+    SRV_LOOK(look, server->catalog, err);
+    CAIRN_TRY(srv_attempt_newest_recorded(look.tx, &found, &witness, err));
+    srv_look_release(&look);
     enum cairn_code code = CAIRN_NOT_FOUND;
-    if (witness.found)
-        code = cairn_srv_attempt_read(worker, &witness.attempt.name, witness.attempt.attempt,
-                                      &record, &why);
-    if (code && code != CAIRN_NOT_FOUND && code != CAIRN_CORRUPT) {
-        if (err) *err = why;
-        return code;
-    }
-    if (code || strcmp(record.nonce, witness.attempt.nonce))
+    if (found) code = srv_attempt_read(worker, &witness.name, witness.attempt, &record, &why);
+    if (code && code != CAIRN_NOT_FOUND && code != CAIRN_CORRUPT)
+        return cairn_pass(err, code, &why);
+    if (code || strcmp(record.nonce, witness.nonce))
         return cairn_fail(err, CAIRN_FORBIDDEN,
                           "%s has no .cairn/store.json, and the newest attempt of this catalog is "
                           "not in it: it is another store, or it is not mounted",
@@ -270,12 +215,12 @@ static enum cairn_code may_write_again(struct cairn_srv *server, struct cairn_st
     return CAIRN_OK;
 }
 
-static enum cairn_code make_store(struct cairn_srv *server, struct cairn_store_worker *worker,
+static enum cairn_code make_store(struct srv *server, struct cairn_store_worker *worker,
                                   struct identity *identity, struct cairn_error *err) {
     if (identity->has_runs) CAIRN_TRY(may_write_again(server, worker, identity, err));
     if (!identity->seen.uuid[0]) cairn_uuid_random(identity->seen.uuid);
     /* The catalog first: no store may have a uuid that no catalog knows. */
-    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, claim, identity, err));
+    CAIRN_TRY(srv_catalog_write(server->catalog, claim, identity, err));
     struct cairn_store_record record = {.format = 1, .generation = identity->seen.generation};
     (void)cairn_text_copy(record.uuid, sizeof(record.uuid), identity->seen.uuid);
     (void)cairn_text_copy(record.owner, sizeof(record.owner), server->settings->owner);
@@ -284,17 +229,13 @@ static enum cairn_code make_store(struct cairn_srv *server, struct cairn_store_w
     struct cairn_error failure = {0};
     enum cairn_code code = cairn_store_record_put(worker, &record, true, &failure);
     if (code == CAIRN_PRECONDITION) return CAIRN_OK;
-    if (code) {
-        if (err) *err = failure;
-        return code;
-    }
+    CAIRN_TRY(cairn_pass(err, code, &failure));
     cairn_log(INFO, "store.created", "store=%s uuid=%s", cairn_store_url(server->store),
               record.uuid);
     return CAIRN_OK;
 }
 
-static enum cairn_code compare_at_start(struct cairn_srv *server,
-                                        const struct cairn_store_record *record,
+static enum cairn_code compare_at_start(struct srv *server, const struct cairn_store_record *record,
                                         struct identity *identity, struct cairn_error *err) {
     if (identity->seen.uuid[0] && strcmp(identity->seen.uuid, record->uuid))
         return cairn_fail(
@@ -310,8 +251,8 @@ static enum cairn_code compare_at_start(struct cairn_srv *server,
     (void)cairn_text_copy(identity->seen.uuid, sizeof(identity->seen.uuid), record->uuid);
     identity->adopted = record->generation > identity->seen.generation;
     if (!identity->adopted || server->settings->adopt_store) return CAIRN_OK;
-    cairn_srv_freeze(server, "the store's generation is ahead of this catalog: the catalog is a "
-                             "lost, restored or second one (setting adopt-store takes it over)");
+    srv_freeze(server, "the store's generation is ahead of this catalog: the catalog is a "
+                       "lost, restored or second one (setting adopt-store takes it over)");
     return CAIRN_OK;
 }
 
@@ -320,11 +261,11 @@ static enum cairn_code compare_at_start(struct cairn_srv *server,
  * life's name. Without conditional create, the object is read before and after the put: two servers
  * that raise at the same moment may notice each other only at the next raise. The object is always
  * made, since it reveals a late put of store.json. */
-static enum cairn_code take_number(struct cairn_srv *server, struct cairn_store_worker *worker,
+static enum cairn_code take_number(struct srv *server, struct cairn_store_worker *worker,
                                    uint64_t number, struct cairn_error *err) {
     struct cairn_key key;
     cairn_key_generation(number, &key);
-    const char *taker = cairn_srv_catalog_server(server->catalog);
+    const char *taker = srv_catalog_server(server->catalog);
     return cairn_store_put_same(worker, key.text, cairn_view_of(taker), err);
 }
 
@@ -338,35 +279,23 @@ static void drop_number(struct cairn_store_worker *worker, uint64_t number) {
         cairn_log(DEBUG, "generation.left", "key=%s cause=\"%s\"", key.text, why.message);
 }
 
-struct taker {
-    struct cairn_buf text;
-    bool ours;
-};
-
-static enum cairn_code find_taker(struct cairn_srv_tx *tx, void *argument,
-                                  struct cairn_error *err) {
-    struct taker *taker = argument;
-    return cairn_srv_server_there(tx, taker->text.data, &taker->ours, err);
-}
-
 /* *ret: a server of this catalog took the number. A failed read is retried: it proves nothing. */
-static enum cairn_code has_number(struct cairn_store_worker *worker, struct cairn_srv *server,
+static enum cairn_code has_number(struct cairn_store_worker *worker, struct srv *server,
                                   uint64_t number, bool *ret, struct cairn_error *err) {
     struct cairn_key key;
-    struct taker taker = {.text.limit = CAIRN_KIB};
+    CAIRN_AUTO(buf) taker = {.limit = CAIRN_KIB};
+    *ret = false;
     cairn_key_generation(number, &key);
-    enum cairn_code code = cairn_store_get_small(worker, key.text, &taker.text, err);
-    bool there = !code && taker.text.size;
-    if (there) code = cairn_srv_catalog_read(server->catalog, find_taker, &taker, err);
-    cairn_buf_release(&taker.text);
-    *ret = there && taker.ours;
-    if (there) return code;
-    return code == CAIRN_NOT_FOUND || code == CAIRN_TOO_LARGE ? CAIRN_OK : code;
+    enum cairn_code code = cairn_store_get_small(worker, key.text, &taker, err);
+    if (code || !taker.size)
+        return code == CAIRN_NOT_FOUND || code == CAIRN_TOO_LARGE ? CAIRN_OK : code;
+    SRV_LOOK(look, server->catalog, err);
+    return srv_server_there(look.tx, taker.data, ret, err);
 }
 
 /* A store may apply a dead server's put of store.json late, and lower the generation. If the object
  * of the catalog's number still exists, the store was not restored: the number is written again. */
-static enum cairn_code is_late_put(struct cairn_srv *server, struct cairn_store_worker *worker,
+static enum cairn_code is_late_put(struct srv *server, struct cairn_store_worker *worker,
                                    const struct cairn_store_record *found, const char *uuid,
                                    uint64_t number, bool *ret, struct cairn_error *err) {
     *ret = false;
@@ -380,7 +309,7 @@ static enum cairn_code is_late_put(struct cairn_srv *server, struct cairn_store_
 
 /* Puts the taken number, or a later one of another server of this catalog: puts may cross, and the
  * store keeps the highest. */
-static enum cairn_code set_generation(struct cairn_srv *server, struct cairn_store_worker *worker,
+static enum cairn_code set_generation(struct srv *server, struct cairn_store_worker *worker,
                                       struct cairn_store_record *record, struct identity *identity,
                                       struct cairn_error *err) {
     uint64_t before = record->generation;
@@ -392,7 +321,7 @@ static enum cairn_code set_generation(struct cairn_srv *server, struct cairn_sto
     for (int i = 0; i < PUTS_MAX && late; i++) {
         CAIRN_TRY(cairn_store_record_put(worker, record, false, err));
         CAIRN_TRY(cairn_store_record_get(worker, 0, &again, err));
-        CAIRN_TRY(cairn_srv_catalog_read(server->catalog, load, identity, err));
+        CAIRN_TRY(load(identity, err));
         record->generation = identity->seen.generation;
         late = again.generation < record->generation && again.generation > before &&
                !strcmp(again.uuid, record->uuid);
@@ -408,46 +337,44 @@ static enum cairn_code set_generation(struct cairn_srv *server, struct cairn_sto
 }
 
 /* Skips numbers that a server took before it died. */
-static enum cairn_code raise_at_start(struct cairn_srv *server, struct cairn_store_worker *worker,
+static enum cairn_code raise_at_start(struct srv *server, struct cairn_store_worker *worker,
                                       struct cairn_store_record *record, struct identity *identity,
                                       struct cairn_error *err) {
     enum cairn_code code = CAIRN_CONFLICT;
     identity->at_least = record->generation;
     for (int i = 0; i < NUMBERS_TRIED_MAX && code == CAIRN_CONFLICT; i++) {
-        CAIRN_TRY(cairn_srv_catalog_write(server->catalog, take_generation, identity, err));
+        CAIRN_TRY(srv_catalog_write(server->catalog, take_generation, identity, err));
         code = take_number(server, worker, identity->seen.generation, err);
     }
     CAIRN_TRY(code);
     server->raised_from = identity->seen.generation;
-    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, join, identity, err));
+    CAIRN_TRY(srv_catalog_write(server->catalog, join, identity, err));
     return set_generation(server, worker, record, identity, err);
 }
 
-enum cairn_code cairn_srv_identity_raise(struct cairn_srv *server,
-                                         struct cairn_store_worker *worker,
-                                         struct cairn_error *err) {
+enum cairn_code srv_identity_raise(struct srv *server, struct cairn_store_worker *worker,
+                                   struct cairn_error *err) {
     struct identity identity = {.server = server};
     struct cairn_store_record record = {0};
     struct cairn_error why = {0};
-    CAIRN_TRY(cairn_srv_identity_compare(server, worker, err));
+    CAIRN_TRY(srv_identity_compare(server, worker, err));
     (void)cairn_text_copy(identity.seen.uuid, sizeof(identity.seen.uuid), server->store_uuid);
     CAIRN_TRY(cairn_store_record_get(worker, 0, &record, err));
     identity.at_least = record.generation;
-    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, take_generation, &identity, err));
+    CAIRN_TRY(srv_catalog_write(server->catalog, take_generation, &identity, err));
     enum cairn_code code = take_number(server, worker, identity.seen.generation, &why);
     if (!code) code = set_generation(server, worker, &record, &identity, &why);
     if (code == CAIRN_CONFLICT) {
-        cairn_srv_freeze(server, "another server, not of this catalog, raises this store's "
-                                 "generation");
-        return cairn_srv_thawed(server, err);
+        srv_freeze(server, "another server, not of this catalog, raises this store's "
+                           "generation");
+        return srv_thawed(server, err);
     }
-    if (code && err) *err = why;
-    return code;
+    return cairn_pass(err, code, &why);
 }
 
 /* Makes a key only if no grant of an older key can exist: a new key ends every save under way
  * (Q49). */
-static enum cairn_code make_grant_key(struct cairn_srv *server, const char *path,
+static enum cairn_code make_grant_key(struct srv *server, const char *path,
                                       const struct identity *identity, struct cairn_error *err) {
     bool has_runs = identity->has_runs;
     if (identity->others && !server->settings->new_grant_key)
@@ -471,7 +398,7 @@ static enum cairn_code make_grant_key(struct cairn_srv *server, const char *path
 
 /* A key provided by the site, so that servers need not wait for each other: raw bytes, or hex
  * digits with a newline, as secret managers store them. */
-static enum cairn_code load_given_key(struct cairn_srv *server, struct cairn_error *err) {
+static enum cairn_code load_given_key(struct srv *server, struct cairn_error *err) {
     const char *path = server->settings->grant_key_file;
     CAIRN_AUTO(buf) key = {.limit = 256};
     CAIRN_TRY(cairn_file_load_secret(path, &key, err));
@@ -493,7 +420,7 @@ static enum cairn_code load_given_key(struct cairn_srv *server, struct cairn_err
     return code;
 }
 
-static enum cairn_code load_grant_key(struct cairn_srv *server, const struct identity *identity,
+static enum cairn_code load_grant_key(struct srv *server, const struct identity *identity,
                                       struct cairn_error *err) {
     if (server->settings->grant_key_file[0]) return load_given_key(server, err);
     char path[1024];
@@ -514,26 +441,19 @@ static enum cairn_code load_grant_key(struct cairn_srv *server, const struct ide
     return CAIRN_OK;
 }
 
-static void digest_key(const struct cairn_srv *server, char ret[CAIRN_SRV_KEY_DIGEST_BYTES]) {
+SRV_CHANGE(find_others, struct identity *identity) {
+    return srv_servers_others(tx, &identity->others, err);
+}
+
+enum cairn_code srv_identity_start(struct srv *server, struct cairn_store_worker *worker,
+                                   struct cairn_error *err) {
+    struct identity identity = {.server = server};
+    CAIRN_TRY(load(&identity, err));
+    CAIRN_TRY(srv_catalog_write(server->catalog, find_others, &identity, err));
+    CAIRN_TRY(load_grant_key(server, &identity, err));
     uint8_t digest[32];
     cairn_sha256_of((struct cairn_view){server->grant_key, sizeof(server->grant_key)}, digest);
-    cairn_hex_encode(digest, sizeof(digest), ret);
-}
-
-static enum cairn_code find_others(struct cairn_srv_tx *tx, void *argument,
-                                   struct cairn_error *err) {
-    struct identity *identity = argument;
-    return cairn_srv_servers_others(tx, &identity->others, err);
-}
-
-enum cairn_code cairn_srv_identity_start(struct cairn_srv *server,
-                                         struct cairn_store_worker *worker,
-                                         struct cairn_error *err) {
-    struct identity identity = {.server = server};
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, load, &identity, err));
-    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, find_others, &identity, err));
-    CAIRN_TRY(load_grant_key(server, &identity, err));
-    digest_key(server, identity.key_digest);
+    cairn_hex_encode(digest, sizeof(digest), identity.key_digest);
     struct cairn_store_record record = {0};
     enum cairn_code code = cairn_store_record_get(worker, 0, &record, err);
     if (code == CAIRN_NOT_FOUND) {
@@ -542,7 +462,7 @@ enum cairn_code cairn_srv_identity_start(struct cairn_srv *server,
     }
     if (code) return cairn_within(err, code, "store.json of %s", cairn_store_url(server->store));
     /* Read after the store: another server may have raised both meanwhile. */
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, load, &identity, err));
+    CAIRN_TRY(load(&identity, err));
     CAIRN_TRY(compare_at_start(server, &record, &identity, err));
     server->copies_missing = true; /* earlier lives may have left some (Q5) */
     server->raising_to = server->raised_from = identity.seen.generation;
@@ -550,40 +470,32 @@ enum cairn_code cairn_srv_identity_start(struct cairn_srv *server,
     if (!server->frozen) CAIRN_TRY(raise_at_start(server, worker, &record, &identity, err));
     server->generation = identity.life;
     (void)cairn_text_copy(server->store_uuid, sizeof(server->store_uuid), identity.seen.uuid);
-    return count_frozen_runs(server, err);
-}
-
-static enum cairn_code newest_of_catalog(struct cairn_srv *server, uint64_t *ret,
-                                         struct cairn_error *err) {
-    struct identity identity = {0};
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, load, &identity, err));
-    *ret = identity.seen.generation;
+    uint64_t frozen = 0;
+    SRV_LOOK(look, server->catalog, err);
+    CAIRN_TRY(srv_frozen_count(look.tx, &frozen, err));
+    server->frozen_runs = frozen;
     return CAIRN_OK;
 }
 
-static enum cairn_code read_record(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                   struct cairn_store_record *ret, struct cairn_error *err) {
-    enum cairn_code code = cairn_store_record_get(worker, 0, ret, err);
-    if (code == CAIRN_NOT_FOUND) /* says nothing about a run */
-        return cairn_fail(err, CAIRN_UNAVAILABLE,
-                          "%s has no .cairn/store.json: is the store mounted? docs/runbook.md says "
-                          "how a lost one is written again",
-                          cairn_store_url(server->store));
-    return code;
-}
-
-enum cairn_code cairn_srv_identity_compare(struct cairn_srv *server,
-                                           struct cairn_store_worker *worker,
-                                           struct cairn_error *err) {
+enum cairn_code srv_identity_compare(struct srv *server, struct cairn_store_worker *worker,
+                                     struct cairn_error *err) {
+    struct identity identity = {.server = server};
     struct cairn_store_record record = {0};
     uint64_t number = 0, newest = 0;
     bool late = false, ours = false;
     /* Retries if the number was raised meanwhile, which deletes the older object. */
     do {
         number = newest;
-        CAIRN_TRY(cairn_srv_thawed(server, err));
-        CAIRN_TRY(read_record(server, worker, &record, err));
-        CAIRN_TRY(newest_of_catalog(server, &newest, err));
+        CAIRN_TRY(srv_thawed(server, err));
+        enum cairn_code code = cairn_store_record_get(worker, 0, &record, err);
+        if (code == CAIRN_NOT_FOUND) /* says nothing about a run */
+            return cairn_fail(err, CAIRN_UNAVAILABLE,
+                              "%s has no .cairn/store.json: is the store mounted? docs/runbook.md "
+                              "says how a lost one is written again",
+                              cairn_store_url(server->store));
+        CAIRN_TRY(code);
+        CAIRN_TRY(load(&identity, err));
+        newest = identity.seen.generation;
         /* Numbers between the start's and the newest belong to servers of this catalog. */
         ours = !strcmp(record.uuid, server->store_uuid) &&
                record.generation >= server->raised_from && record.generation <= newest;
@@ -595,9 +507,9 @@ enum cairn_code cairn_srv_identity_compare(struct cairn_srv *server,
         record.generation = newest;
         return cairn_store_record_put(worker, &record, false, err);
     }
-    cairn_srv_freeze(server, "the store is another one, or its generation was raised by a server "
-                             "that is not of this catalog");
-    return cairn_srv_thawed(server, err);
+    srv_freeze(server, "the store is another one, or its generation was raised by a server "
+                       "that is not of this catalog");
+    return srv_thawed(server, err);
 }
 
 /* ---- store.json of other stores ---- */
@@ -605,43 +517,33 @@ enum cairn_code cairn_srv_identity_compare(struct cairn_srv *server,
 struct known {
     const char *store;
     char uuid[CAIRN_UUID_TEXT_BYTES];
-    bool taken_back, unread;
+    bool taken_back;
 };
 
-static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct known *known = argument;
-    return cairn_srv_tier_uuid_get(tx, known->store, known->uuid, err);
-}
-
 /* The first of two servers that claim at once names the store. */
-static enum cairn_code claim_tier(struct cairn_srv_tx *tx, void *argument,
-                                  struct cairn_error *err) {
-    struct known *known = argument;
-    CAIRN_TRY(cairn_srv_tier_uuid_put(tx, known->store, known->uuid, err));
-    if (known->taken_back) CAIRN_TRY(cairn_srv_tier_unread_put(tx, known->store, true, err));
-    return cairn_srv_tier_uuid_get(tx, known->store, known->uuid, err);
+SRV_CHANGE(claim_tier, struct known *known) {
+    CAIRN_TRY(srv_tier_uuid_put(tx, known->store, known->uuid, err));
+    if (known->taken_back) CAIRN_TRY(srv_tier_unread_put(tx, known->store, true, err));
+    return srv_tier_uuid_get(tx, known->store, known->uuid, err);
 }
 
-static enum cairn_code make(struct cairn_srv *server, struct cairn_store_worker *worker,
+static enum cairn_code make(struct srv *server, struct cairn_store_worker *worker,
                             struct known *known, struct cairn_store_record *ret,
                             struct cairn_error *err) {
     cairn_uuid_random(known->uuid);
-    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, claim_tier, known, err));
+    CAIRN_TRY(srv_catalog_write(server->catalog, claim_tier, known, err));
     struct cairn_store_record record = {.format = 1};
     (void)cairn_text_copy(record.uuid, sizeof(record.uuid), known->uuid);
     (void)cairn_text_copy(record.owner, sizeof(record.owner), server->settings->owner);
     (void)cairn_text_copy(record.copies_of, sizeof(record.copies_of), server->store_uuid);
     struct cairn_error failure = {0};
     enum cairn_code code = cairn_store_record_put(worker, &record, true, &failure);
-    if (code && code != CAIRN_PRECONDITION) {
-        if (err) *err = failure;
-        return code;
-    }
+    if (code && code != CAIRN_PRECONDITION) return cairn_pass(err, code, &failure);
     if (!code) cairn_log(INFO, "tier.created", "store=%s uuid=%s", known->store, record.uuid);
     return cairn_store_record_get(worker, 0, ret, err);
 }
 
-static enum cairn_code stranger(const struct cairn_srv *server, const struct cairn_srv_tier *tier,
+static enum cairn_code stranger(const struct srv *server, const struct srv_tier *tier,
                                 const struct cairn_store_record *record, const struct known *known,
                                 struct cairn_error *err) {
     if (!strcmp(record->uuid, server->store_uuid))
@@ -655,13 +557,15 @@ static enum cairn_code stranger(const struct cairn_srv *server, const struct cai
                       tier->name, record->uuid, record->owner, server->store_uuid);
 }
 
-enum cairn_code cairn_srv_tier_ready(struct cairn_srv *server, const struct cairn_srv_tier *tier,
-                                     struct cairn_store_worker *worker, struct cairn_error *err) {
+enum cairn_code srv_tier_ready(struct srv *server, const struct srv_tier *tier,
+                               struct cairn_store_worker *worker, struct cairn_error *err) {
     struct known known = {.store = tier->name};
     struct cairn_store_record record = {0};
-    /* checked by cairn_srv_identity_start */
-    if (cairn_srv_tier_is_main(server, tier)) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look, &known, err));
+    /* checked by srv_identity_start */
+    if (srv_tier_is_main(server, tier)) return CAIRN_OK;
+    SRV_LOOK(look, server->catalog, err);
+    CAIRN_TRY(srv_tier_uuid_get(look.tx, tier->name, known.uuid, err));
+    srv_look_release(&look);
     enum cairn_code code = cairn_store_record_get(worker, 0, &record, err);
     if (code == CAIRN_NOT_FOUND && known.uuid[0])
         return cairn_fail(err, CAIRN_UNAVAILABLE,
@@ -676,12 +580,12 @@ enum cairn_code cairn_srv_tier_ready(struct cairn_srv *server, const struct cair
     (void)cairn_text_copy(known.uuid, sizeof(known.uuid), record.uuid);
     known.taken_back = true;
     cairn_log(INFO, "tier.taken_back", "store=%s uuid=%s", tier->name, record.uuid);
-    code = cairn_srv_catalog_write(server->catalog, claim_tier, &known, err);
+    code = srv_catalog_write(server->catalog, claim_tier, &known, err);
     return code ? cairn_within(err, code, "stores: %s", tier->name) : CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_tier_is_ours(struct cairn_srv *server, const struct cairn_srv_tier *tier,
-                                       struct cairn_store_worker *worker, struct cairn_error *err) {
+enum cairn_code srv_tier_is_ours(struct srv *server, const struct srv_tier *tier,
+                                 struct cairn_store_worker *worker, struct cairn_error *err) {
     const struct known known = {.store = tier->name};
     struct cairn_store_record record = {0};
     enum cairn_code code = cairn_store_record_get(worker, 0, &record, err);
@@ -695,31 +599,23 @@ enum cairn_code cairn_srv_tier_is_ours(struct cairn_srv *server, const struct ca
     return CAIRN_OK;
 }
 
-static enum cairn_code look_unread(struct cairn_srv_tx *tx, void *argument,
-                                   struct cairn_error *err) {
-    struct known *known = argument;
-    return cairn_srv_tier_unread_get(tx, known->store, &known->unread, err);
-}
-
-enum cairn_code cairn_srv_tiers_start(struct cairn_srv *server, struct cairn_error *err) {
-    struct cairn_srv_tiers *tiers = server->tiers;
+enum cairn_code srv_tiers_start(struct srv *server, struct cairn_error *err) {
+    struct srv_tiers *tiers = server->tiers;
     for (size_t i = 0; i < tiers->count; i++) {
-        struct cairn_srv_tier *tier = &tiers->tiers[i];
+        struct srv_tier *tier = &tiers->tiers[i];
         struct cairn_store_worker *worker = NULL;
         struct cairn_error why = {0};
         if (i == tiers->main) continue;
-        enum cairn_code code = cairn_srv_tier_borrow(server, tier, &worker, &why);
-        if (!code) code = cairn_srv_tier_ready(server, tier, worker, &why);
-        cairn_srv_tier_return(server, tier, worker);
+        enum cairn_code code = srv_tier_borrow(server, tier, &worker, &why);
+        if (!code) code = srv_tier_ready(server, tier, worker, &why);
+        srv_tier_return(server, tier, worker);
         if (!code) cairn_store_start_keep(tier->store);
-        struct known known = {.store = tier->name};
-        CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look_unread, &known, err));
-        tier->unread = known.unread;
+        bool unread = false;
+        SRV_LOOK(look, server->catalog, err);
+        CAIRN_TRY(srv_tier_unread_get(look.tx, tier->name, &unread, err));
+        tier->unread = unread;
         if (!code) continue;
-        if (!cairn_code_info(code)->retryable) {
-            if (err) *err = why;
-            return code;
-        }
+        if (!cairn_code_info(code)->retryable) return cairn_pass(err, code, &why);
         cairn_log(WARN, "tier.away", "store=%s cause=\"%s\"", tier->name, why.message);
     }
     return CAIRN_OK;

@@ -23,7 +23,7 @@
  *               copies are compared with the catalog (server/recovery/compare.c) at this start or
  *               the next.
  * Limits:  one small read for each check of another store: at start, and before each copy and each
- *          removal; reasons of CAIRN_SRV_CAUSE_BYTES.
+ *          removal; reasons of SRV_CAUSE_BYTES.
  * Threads: start; raise on the sweeping thread; all else on any, with a worker of that store.
  * Next:    api/documents/manifest.h, struct cairn_store_record; server/guard/stores.h;
  *          server/recovery/recovery.h.
@@ -32,52 +32,46 @@
 
 #include "server/guard/stores.h"
 #include "server/ledger/runs.h"
-#include "server/server.h"
 
-enum cairn_code cairn_srv_identity_start(struct cairn_srv *server,
-                                         struct cairn_store_worker *worker,
-                                         struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_identity_start(struct srv *server, struct cairn_store_worker *worker,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
 /* Q35: by compare-and-set, on the sweeping thread only. Freezes if another server got the
  * number. */
-enum cairn_code cairn_srv_identity_raise(struct cairn_srv *server,
-                                         struct cairn_store_worker *worker,
-                                         struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_identity_raise(struct srv *server, struct cairn_store_worker *worker,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
 /* Freezes and fails with CAIRN_CATALOG_BEHIND unless the store is ours, at our generation. */
-enum cairn_code cairn_srv_identity_compare(struct cairn_srv *server,
-                                           struct cairn_store_worker *worker,
-                                           struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_identity_compare(struct srv *server, struct cairn_store_worker *worker,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- freezing ---- */
 
 /* Freezes the run, and makes its row if needed. Always fails: with CAIRN_CATALOG_BEHIND, or with
  * the error of the write. */
-enum cairn_code cairn_srv_run_freeze(struct cairn_srv *server, const struct cairn_run_name *name,
-                                     const char *why, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_run_freeze(struct srv *server, const struct cairn_run_name *name,
+                               const char *why, struct cairn_error *err) CAIRN_MUST_USE;
 /* Also requests a reconcile, on behalf of the operator who started this server. */
-enum cairn_code cairn_srv_run_freeze_asked(struct cairn_srv *server,
-                                           const struct cairn_run_name *name, const char *why,
-                                           struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_run_freeze_asked(struct srv *server, const struct cairn_run_name *name,
+                                     const char *why, struct cairn_error *err) CAIRN_MUST_USE;
 /* Seconds until a retry after CAIRN_CATALOG_BEHIND, if a reconcile of the run was requested; 0: an
  * operator is needed, or the server is frozen. */
-uint32_t cairn_srv_run_thaws_in_s(struct cairn_srv *server, const struct cairn_run_name *name);
+uint32_t srv_run_thaws_in_s(struct srv *server, const struct cairn_run_name *name);
 /* CAIRN_CATALOG_BEHIND if the server or this run is frozen. */
-enum cairn_code cairn_srv_run_thawed(struct cairn_srv *server, const struct cairn_run_name *name,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_run_thawed(struct srv *server, const struct cairn_run_name *name,
+                               struct cairn_error *err) CAIRN_MUST_USE;
 /* The number of frozen runs; ret describes the first. */
-#define CAIRN_SRV_FROZEN_BYTES 720
-uint64_t cairn_srv_frozen_text(struct cairn_srv *server, char ret[CAIRN_SRV_FROZEN_BYTES]);
+#define SRV_FROZEN_BYTES 720
+uint64_t srv_frozen_text(struct srv *server, char ret[SRV_FROZEN_BYTES]);
 
 /* ---- store.json of other stores ---- */
 
 /* CAIRN_FORBIDDEN: another store. CAIRN_UNAVAILABLE: no store.json at the moment. */
-enum cairn_code cairn_srv_tier_ready(struct cairn_srv *server, const struct cairn_srv_tier *tier,
-                                     struct cairn_store_worker *worker,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_tier_ready(struct srv *server, const struct srv_tier *tier,
+                               struct cairn_store_worker *worker,
+                               struct cairn_error *err) CAIRN_MUST_USE;
 /* For a reindex, before any write: checks that store.json exists and names the main store,
  * server->store_uuid. CAIRN_UNAVAILABLE, or the store's error: unreadable. */
-enum cairn_code cairn_srv_tier_is_ours(struct cairn_srv *server, const struct cairn_srv_tier *tier,
-                                       struct cairn_store_worker *worker,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_tier_is_ours(struct srv *server, const struct srv_tier *tier,
+                                 struct cairn_store_worker *worker,
+                                 struct cairn_error *err) CAIRN_MUST_USE;
 /* At start: a foreign store fails; an unreachable one is logged and checked later. */
-enum cairn_code cairn_srv_tiers_start(struct cairn_srv *server,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_tiers_start(struct srv *server, struct cairn_error *err) CAIRN_MUST_USE;

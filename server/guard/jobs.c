@@ -6,12 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/documents/keys.h"
-#include "common/clock.h"
-#include "common/lock.h"
 #include "common/log.h"
 #include "common/process.h"
-#include "server/db/sql.h"
 #include "server/http/waiters.h"
 
 /* Commits share transactions of the catalog and wait for the store in parallel. */
@@ -26,8 +22,8 @@
 #define DELAYED "its commit is tried again: "
 
 struct job {
-    struct cairn_srv_task task; /* must be first */
-    struct cairn_srv *server;
+    struct srv_task task; /* must be first */
+    struct srv *server;
     char id[CAIRN_VERSION_ID_BYTES];
     bool again;
     uint64_t pause_ms;
@@ -36,11 +32,11 @@ struct job {
     char delayed[400]; /* why it is retried, or ""; under the lock */
     struct job *next;
 };
-struct cairn_srv_jobs {
-    struct cairn_srv *server;
-    struct cairn_srv_pool *commits;
+struct srv_jobs {
+    struct srv *server;
+    struct srv_pool *commits;
     struct cairn_store_worker *sweeper;
-    struct cairn_srv_work work;
+    struct srv_work work;
     struct cairn_thread thread;
     struct cairn_lock lock;
     struct cairn_condition room;
@@ -51,10 +47,10 @@ struct cairn_srv_jobs {
     } locked;
 };
 
-static void run_job(struct cairn_srv_task *task, struct cairn_store_worker *worker);
-static void drop_job(struct cairn_srv_task *task);
+static void run_job(struct srv_task *task, struct cairn_store_worker *worker);
+static void drop_job(struct srv_task *task);
 
-static void forget_job(struct cairn_srv_jobs *jobs, struct job *job) {
+static void forget_job(struct srv_jobs *jobs, struct job *job) {
     struct job **at = &jobs->locked.jobs;
     while (*at && *at != job) at = &(*at)->next;
     CAIRN_ASSERT(*at);
@@ -63,9 +59,9 @@ static void forget_job(struct cairn_srv_jobs *jobs, struct job *job) {
     jobs->locked.count--;
 }
 
-static void drop_job(struct cairn_srv_task *task) {
+static void drop_job(struct srv_task *task) {
     struct job *job = (struct job *)task;
-    struct cairn_srv_jobs *jobs = job->server->jobs;
+    struct srv_jobs *jobs = job->server->jobs;
     {
         CAIRN_HOLD(&jobs->lock);
         forget_job(jobs, job);
@@ -75,7 +71,7 @@ static void drop_job(struct cairn_srv_task *task) {
 
 /* After a run: frees the job, or queues it again, at once or after a pause. */
 static void settle(struct job *job, enum cairn_code code) {
-    struct cairn_srv_jobs *jobs = job->server->jobs;
+    struct srv_jobs *jobs = job->server->jobs;
     bool over = false;
     {
         CAIRN_HOLD(&jobs->lock);
@@ -90,13 +86,13 @@ static void settle(struct job *job, enum cairn_code code) {
     }
     if (code) job->pause_ms = job->pause_ms ? 2 * job->pause_ms : RETRY_MS_MIN;
     job->pause_ms = cairn_min_u64(job->pause_ms, RETRY_MS_MAX);
-    uint64_t now_ms = jobs->commits ? cairn_mono_ms() : cairn_srv_mono_ms(job->server);
+    uint64_t now_ms = jobs->commits ? cairn_mono_ms() : srv_mono_ms(job->server);
     job->task.due_ms = code ? now_ms + job->pause_ms : 0;
     if (!jobs->commits) return; /* idle: it stays in the list */
-    if (!cairn_srv_pool_push(jobs->commits, &job->task)) drop_job(&job->task);
+    if (!srv_pool_push(jobs->commits, &job->task)) drop_job(&job->task);
 }
 
-static void run_job(struct cairn_srv_task *task, struct cairn_store_worker *worker) {
+static void run_job(struct srv_task *task, struct cairn_store_worker *worker) {
     struct job *job = (struct job *)task;
     struct cairn_error err = {0};
     enum cairn_code code = job->server->jobs->work.commit(job->server, worker, job->id, &err);
@@ -115,8 +111,8 @@ static void run_job(struct cairn_srv_task *task, struct cairn_store_worker *work
     settle(job, code == CAIRN_NOT_FOUND || code == CAIRN_CATALOG_BEHIND ? CAIRN_OK : code);
 }
 
-void cairn_srv_jobs_commit(struct cairn_srv *server, const char *version_id) {
-    struct cairn_srv_jobs *jobs = server->jobs;
+void srv_jobs_commit(struct srv *server, const char *version_id) {
+    struct srv_jobs *jobs = server->jobs;
     struct job *fresh = calloc(1, sizeof(*fresh));
     if (!fresh) return; /* the next sweep finds the version */
     fresh->server = server;
@@ -137,13 +133,13 @@ void cairn_srv_jobs_commit(struct cairn_srv *server, const char *version_id) {
         jobs->locked.count++;
     }
     if (!jobs->commits) return; /* idle */
-    if (!cairn_srv_pool_push(jobs->commits, &fresh->task)) drop_job(&fresh->task);
+    if (!srv_pool_push(jobs->commits, &fresh->task)) drop_job(&fresh->task);
 }
 
-size_t cairn_srv_jobs_step(struct cairn_srv_jobs *jobs, struct cairn_store_worker *worker) {
+size_t srv_jobs_step(struct srv_jobs *jobs, struct cairn_store_worker *worker) {
     CAIRN_ASSERT(!jobs->commits);
     size_t count = 0;
-    uint64_t now_ms = cairn_srv_mono_ms(jobs->server);
+    uint64_t now_ms = srv_mono_ms(jobs->server);
     struct job *next = NULL;
     for (struct job *job = jobs->locked.jobs; job; job = next) {
         next = job->next;
@@ -154,34 +150,33 @@ size_t cairn_srv_jobs_step(struct cairn_srv_jobs *jobs, struct cairn_store_worke
     return count;
 }
 
-size_t cairn_srv_jobs_stuck(struct cairn_srv *server, char ret[CAIRN_SRV_STUCK_BYTES]) {
-    struct cairn_srv_jobs *jobs = server->jobs;
+size_t srv_jobs_stuck(struct srv *server, char ret[SRV_STUCK_BYTES]) {
+    struct srv_jobs *jobs = server->jobs;
     size_t count = 0;
     ret[0] = '\0';
     CAIRN_HOLD(&jobs->lock);
     for (const struct job *job = jobs->locked.jobs; job; job = job->next) {
         if (!job->stuck[0]) continue;
         if (!count++)
-            snprintf(ret, CAIRN_SRV_STUCK_BYTES, "%s cannot be committed: %s", job->id, job->stuck);
+            snprintf(ret, SRV_STUCK_BYTES, "%s cannot be committed: %s", job->id, job->stuck);
     }
     return count;
 }
 
-bool cairn_srv_jobs_stuck_of(struct cairn_srv *server, const char *version,
-                             char ret[CAIRN_SRV_STUCK_BYTES]) {
-    struct cairn_srv_jobs *jobs = server->jobs;
+bool srv_jobs_stuck_of(struct srv *server, const char *version, char ret[SRV_STUCK_BYTES]) {
+    struct srv_jobs *jobs = server->jobs;
     CAIRN_HOLD(&jobs->lock);
     for (const struct job *job = jobs->locked.jobs; job; job = job->next) {
         if (strcmp(job->id, version) != 0) continue;
         const char *why = job->stuck[0] ? job->stuck : job->delayed;
-        snprintf(ret, CAIRN_SRV_STUCK_BYTES, "%s%s", job->stuck[0] || !*why ? "" : DELAYED, why);
+        snprintf(ret, SRV_STUCK_BYTES, "%s%s", job->stuck[0] || !*why ? "" : DELAYED, why);
         return *why != '\0';
     }
     return false;
 }
 
-bool cairn_srv_jobs_take_room(struct cairn_srv *server, uint64_t bytes) {
-    struct cairn_srv_jobs *jobs = server->jobs;
+bool srv_jobs_take_room(struct srv *server, uint64_t bytes) {
+    struct srv_jobs *jobs = server->jobs;
     if (bytes < LARGE_BYTES || !jobs->commits) return false; /* an idle one has one thread */
     CAIRN_HOLD(&jobs->lock);
     while (jobs->locked.large == LARGE_AT_ONCE)
@@ -191,20 +186,20 @@ bool cairn_srv_jobs_take_room(struct cairn_srv *server, uint64_t bytes) {
     return true;
 }
 
-void cairn_srv_jobs_give_room(struct cairn_srv *server) {
-    struct cairn_srv_jobs *jobs = server->jobs;
+void srv_jobs_give_room(struct srv *server) {
+    struct srv_jobs *jobs = server->jobs;
     CAIRN_HOLD(&jobs->lock);
     CAIRN_ASSERT(jobs->locked.large > 0);
     jobs->locked.large--;
     cairn_condition_signal(&jobs->room);
 }
 
-void cairn_srv_jobs_sweep(struct cairn_srv *server) {
+void srv_jobs_sweep(struct srv *server) {
     if (server->jobs->thread.started) cairn_thread_wake(&server->jobs->thread);
 }
 
 static void sweep_loop(struct cairn_thread *thread, void *owner) {
-    struct cairn_srv_jobs *jobs = owner;
+    struct srv_jobs *jobs = owner;
     uint64_t round_ms = cairn_min_u64(jobs->server->settings->sweep_interval_ms, ROUND_MS_MAX);
     bool soon = false;
     do {
@@ -213,9 +208,9 @@ static void sweep_loop(struct cairn_thread *thread, void *owner) {
     if (jobs->work.leave) jobs->work.leave(jobs->server->sweep, jobs->sweeper);
 }
 
-enum cairn_code cairn_srv_jobs_new_idle(struct cairn_srv *server, const struct cairn_srv_work *work,
-                                        struct cairn_srv_jobs **ret, struct cairn_error *err) {
-    struct cairn_srv_jobs *jobs = calloc(1, sizeof(*jobs));
+enum cairn_code srv_jobs_new_idle(struct srv *server, const struct srv_work *work,
+                                  struct srv_jobs **ret, struct cairn_error *err) {
+    struct srv_jobs *jobs = calloc(1, sizeof(*jobs));
     if (!jobs) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for jobs");
     jobs->server = server;
     jobs->work = *work;
@@ -225,27 +220,27 @@ enum cairn_code cairn_srv_jobs_new_idle(struct cairn_srv *server, const struct c
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_jobs_new(struct cairn_srv *server, const struct cairn_srv_work *work,
-                                   struct cairn_srv_jobs **ret, struct cairn_error *err) {
-    struct cairn_srv_jobs *jobs = NULL;
-    CAIRN_TRY(cairn_srv_jobs_new_idle(server, work, &jobs, err));
-    struct cairn_srv_pool_options options = {server->store, COMMITS_AT_ONCE, "commit", 0};
-    enum cairn_code code = cairn_srv_pool_new(&options, &jobs->commits, err);
+enum cairn_code srv_jobs_new(struct srv *server, const struct srv_work *work, struct srv_jobs **ret,
+                             struct cairn_error *err) {
+    struct srv_jobs *jobs = NULL;
+    CAIRN_TRY(srv_jobs_new_idle(server, work, &jobs, err));
+    struct srv_pool_options options = {server->store, COMMITS_AT_ONCE, "commit", 0};
+    enum cairn_code code = srv_pool_new(&options, &jobs->commits, err);
     if (!code) code = cairn_store_worker_new(server->store, &jobs->sweeper, err);
     *ret = jobs;
     server->jobs = jobs;
     jobs->thread = (struct cairn_thread){.name = "cairn-sweep", .run = sweep_loop, .owner = jobs};
     if (!code) code = cairn_thread_start(&jobs->thread, err);
     if (!code) return CAIRN_OK;
-    cairn_srv_jobs_free(jobs);
+    srv_jobs_free(jobs);
     *ret = server->jobs = NULL;
     return code;
 }
 
-void cairn_srv_jobs_free(struct cairn_srv_jobs *jobs) {
+void srv_jobs_free(struct srv_jobs *jobs) {
     if (!jobs) return;
     cairn_thread_stop(&jobs->thread);
-    cairn_srv_pool_free(jobs->commits);
+    srv_pool_free(jobs->commits);
     while (jobs->locked.jobs) { /* of an idle one; the pool dropped the others */
         struct job *job = jobs->locked.jobs;
         forget_job(jobs, job);
@@ -257,43 +252,42 @@ void cairn_srv_jobs_free(struct cairn_srv_jobs *jobs) {
     free(jobs);
 }
 
-struct cairn_srv_leases {
-    struct cairn_srv *server;
+struct srv_leases {
+    struct srv *server;
     struct cairn_thread thread;
     _Atomic uint64_t held;
 };
 
-static bool is_needed(const struct cairn_srv *server) {
-    return cairn_srv_catalog_is_shareable(server->catalog);
+static bool is_needed(const struct srv *server) {
+    return srv_catalog_is_shareable(server->catalog);
 }
 
-static struct cairn_srv_holder holder_of(const struct cairn_srv_lease *lease) {
-    return (struct cairn_srv_holder){.job = lease->job,
-                                     .server = cairn_srv_catalog_server(lease->server->catalog),
-                                     .fence = lease->fence};
+static struct srv_holder holder_of(const struct srv_lease *lease) {
+    return (struct srv_holder){.job = lease->job,
+                               .server = srv_catalog_server(lease->server->catalog),
+                               .fence = lease->fence};
 }
 
-static enum cairn_code renew(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct cairn_srv *server = argument;
-    CAIRN_TRY(cairn_srv_ticks_advance(tx, server, err));
-    uint64_t until = cairn_srv_ticks_now(server) + server->settings->job_lease_ms;
-    return cairn_srv_lease_rows_renew(tx, cairn_srv_catalog_server(server->catalog), until, err);
+SRV_CHANGE(renew, struct srv *server) {
+    CAIRN_TRY(srv_ticks_advance(tx, server, err));
+    uint64_t until = srv_ticks_now(server) + server->settings->job_lease_ms;
+    return srv_lease_rows_renew(tx, srv_catalog_server(server->catalog), until, err);
 }
 
 static void renew_loop(struct cairn_thread *thread, void *owner) {
-    struct cairn_srv_leases *leases = owner;
+    struct srv_leases *leases = owner;
     uint64_t every_ms = leases->server->settings->job_lease_ms / 3;
     while (cairn_thread_wait(thread, cairn_mono_ms() + every_ms)) {
         struct cairn_error why = {0};
         if (!leases->held) continue;
-        if (cairn_srv_catalog_write(leases->server->catalog, renew, leases->server, &why))
+        if (srv_catalog_write(leases->server->catalog, renew, leases->server, &why))
             cairn_log(WARN, "lease.not_renewed", "cause=\"%s\"", why.message);
     }
 }
 
-enum cairn_code cairn_srv_leases_new(struct cairn_srv *server, struct cairn_srv_leases **ret,
-                                     struct cairn_error *err) {
-    struct cairn_srv_leases *leases = calloc(1, sizeof(*leases));
+enum cairn_code srv_leases_new(struct srv *server, struct srv_leases **ret,
+                               struct cairn_error *err) {
+    struct srv_leases *leases = calloc(1, sizeof(*leases));
     if (!leases) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for leases");
     leases->server = server;
     leases->thread =
@@ -306,123 +300,111 @@ enum cairn_code cairn_srv_leases_new(struct cairn_srv *server, struct cairn_srv_
     return code;
 }
 
-void cairn_srv_leases_free(struct cairn_srv_leases *leases) {
+void srv_leases_free(struct srv_leases *leases) {
     if (!leases) return;
     if (leases->thread.started) cairn_thread_stop(&leases->thread);
     free(leases);
 }
 
-void cairn_srv_lease_init(struct cairn_srv_lease *lease, struct cairn_srv *server, const char *kind,
-                          const char *id) {
-    *lease = (struct cairn_srv_lease){.server = server};
+void srv_lease_init(struct srv_lease *lease, struct srv *server, const char *kind, const char *id) {
+    *lease = (struct srv_lease){.server = server};
     snprintf(lease->job, sizeof(lease->job), "%s/%s", kind, id);
 }
 
-static void count(const struct cairn_srv_lease *lease, int64_t more) {
+static void count(const struct srv_lease *lease, int64_t more) {
     if (!lease->server->leases) return;
     uint64_t before = atomic_fetch_add(&lease->server->leases->held, (uint64_t)more);
     CAIRN_ASSERT(more > 0 || before > 0); /* renewed while any is held */
 }
 
-static enum cairn_code try_to_take(struct cairn_srv_tx *tx, void *argument,
-                                   struct cairn_error *err) {
-    struct cairn_srv_lease *lease = argument;
-    struct cairn_srv_holder holder = holder_of(lease);
-    struct cairn_srv_lease_row found;
+SRV_CHANGE(try_to_take, struct srv_lease *lease) {
+    struct srv_holder holder = holder_of(lease);
+    struct srv_lease_row found;
     bool taken = false;
-    /* cairn_srv_lease_take_expect announced this read */
-    CAIRN_TRY(cairn_srv_lease_row_find(tx, lease->job, &found, err));
-    CAIRN_TRY(cairn_srv_ticks_advance(tx, lease->server, err));
-    uint64_t now = cairn_srv_ticks_now(lease->server);
+    /* srv_lease_take_expect announced this read */
+    CAIRN_TRY(srv_lease_row_find(tx, lease->job, &found, err));
+    CAIRN_TRY(srv_ticks_advance(tx, lease->server, err));
+    uint64_t now = srv_ticks_now(lease->server);
     uint64_t until = now + lease->server->settings->job_lease_ms;
-    CAIRN_TRY(cairn_srv_lease_row_take(tx, &holder, &found, now, until, &taken, err));
+    CAIRN_TRY(srv_lease_row_take(tx, &holder, &found, now, until, &taken, err));
     if (taken && !lease->held) count(lease, 1);
     lease->held |= taken;
     lease->fence = holder.fence;
     return CAIRN_OK;
 }
 
-static enum cairn_code taken_by_another(const struct cairn_srv_lease *lease,
-                                        struct cairn_error *err) {
+static enum cairn_code taken_by_another(const struct srv_lease *lease, struct cairn_error *err) {
     return cairn_fail(err, CAIRN_BUSY, "another server works on %s", lease->job);
 }
 
-enum cairn_code cairn_srv_lease_check_expect(struct cairn_srv_tx *tx,
-                                             const struct cairn_srv_lease *lease,
-                                             struct cairn_error *err) {
+enum cairn_code srv_lease_check_expect(struct srv_tx *tx, const struct srv_lease *lease,
+                                       struct cairn_error *err) {
     if (!lease || !lease->held || !is_needed(lease->server)) return CAIRN_OK;
-    struct cairn_srv_holder holder = holder_of(lease);
-    return cairn_srv_lease_row_is_expect(tx, &holder, err);
+    struct srv_holder holder = holder_of(lease);
+    return srv_lease_row_is_expect(tx, &holder, err);
 }
 
-enum cairn_code cairn_srv_lease_take_expect(struct cairn_srv_tx *tx,
-                                            const struct cairn_srv_lease *lease,
-                                            struct cairn_error *err) {
+enum cairn_code srv_lease_take_expect(struct srv_tx *tx, const struct srv_lease *lease,
+                                      struct cairn_error *err) {
     if (!is_needed(lease->server)) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_lease_row_expect(tx, lease->job, err));
-    return cairn_srv_tick_expect(tx, err);
+    CAIRN_TRY(srv_lease_row_expect(tx, lease->job, err));
+    return srv_tick_expect(tx, err);
 }
 
-enum cairn_code cairn_srv_lease_take_in(struct cairn_srv_tx *tx, struct cairn_srv_lease *lease,
-                                        struct cairn_error *err) {
+enum cairn_code srv_lease_take_in(struct srv_tx *tx, struct srv_lease *lease,
+                                  struct cairn_error *err) {
     if (!is_needed(lease->server)) return CAIRN_OK;
     return try_to_take(tx, lease, err);
 }
 
-enum cairn_code cairn_srv_lease_take(struct cairn_srv_lease *lease, struct cairn_error *err) {
+enum cairn_code srv_lease_take(struct srv_lease *lease, struct cairn_error *err) {
     if (!is_needed(lease->server) || lease->held) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_catalog_write(lease->server->catalog, try_to_take, lease, err));
+    CAIRN_TRY(srv_catalog_write(lease->server->catalog, try_to_take, lease, err));
     return lease->held ? CAIRN_OK : taken_by_another(lease, err);
 }
 
-enum cairn_code cairn_srv_lease_check(struct cairn_srv_tx *tx, const struct cairn_srv_lease *lease,
-                                      struct cairn_error *err) {
+enum cairn_code srv_lease_check(struct srv_tx *tx, const struct srv_lease *lease,
+                                struct cairn_error *err) {
     if (!lease || !is_needed(lease->server)) return CAIRN_OK;
-    struct cairn_srv_holder holder = holder_of(lease);
+    struct srv_holder holder = holder_of(lease);
     bool ours = false;
-    if (lease->held) CAIRN_TRY(cairn_srv_lease_row_is(tx, &holder, &ours, err));
+    if (lease->held) CAIRN_TRY(srv_lease_row_is(tx, &holder, &ours, err));
     return ours ? CAIRN_OK : taken_by_another(lease, err);
 }
 
-static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    return cairn_srv_lease_check(tx, argument, err);
-}
-
-enum cairn_code cairn_srv_lease_still(const struct cairn_srv_lease *lease,
-                                      struct cairn_error *err) {
+enum cairn_code srv_lease_still(const struct srv_lease *lease, struct cairn_error *err) {
     if (!lease || !is_needed(lease->server)) return CAIRN_OK;
-    return cairn_srv_catalog_read(lease->server->catalog, look, (void *)lease, err);
+    SRV_LOOK(look, lease->server->catalog, err);
+    return srv_lease_check(look.tx, lease, err);
 }
 
-static enum cairn_code drop(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    const struct cairn_srv_lease *lease = argument;
-    struct cairn_srv_holder holder = holder_of(lease);
-    return cairn_srv_lease_row_drop(tx, &holder, err);
+SRV_CHANGE(drop, const struct srv_lease *lease) {
+    struct srv_holder holder = holder_of(lease);
+    return srv_lease_row_drop(tx, &holder, err);
 }
 
-enum cairn_code cairn_srv_lease_drop_in(struct cairn_srv_tx *tx, struct cairn_srv_lease *lease,
-                                        struct cairn_error *err) {
+enum cairn_code srv_lease_drop_in(struct srv_tx *tx, struct srv_lease *lease,
+                                  struct cairn_error *err) {
     if (!lease || !lease->held) return CAIRN_OK;
     return drop(tx, lease, err);
 }
 
-void cairn_srv_lease_end(struct cairn_srv_lease *lease) {
+void srv_lease_end(struct srv_lease *lease) {
     if (!lease->held) return;
     lease->held = false;
     count(lease, -1);
     if (lease->dropped) return;
     /* If this fails, the lease expires. */
-    (void)!cairn_srv_catalog_write(lease->server->catalog, drop, lease, NULL);
+    (void)!srv_catalog_write(lease->server->catalog, drop, lease, NULL);
 }
 
 /* ---- catalog time ---- */
 
 #define TICK_STEP_MS_MAX 60000
 
-enum cairn_code cairn_srv_ticks_advance(struct cairn_srv_tx *tx, struct cairn_srv *server,
-                                        struct cairn_error *err) {
-    struct cairn_srv_ticks *found = &server->ticks;
-    uint64_t tick = cairn_srv_tick(tx);
+enum cairn_code srv_ticks_advance(struct srv_tx *tx, struct srv *server, struct cairn_error *err) {
+    struct srv_ticks *found = &server->ticks;
+    uint64_t tick = srv_tick(tx);
     const struct cairn_clock *clock = server->clock;
     uint64_t boot_ms = clock->boot_ms(clock);
     if (found->seen_tick != tick) {
@@ -431,12 +413,12 @@ enum cairn_code cairn_srv_ticks_advance(struct cairn_srv_tx *tx, struct cairn_sr
         return CAIRN_OK;
     }
     uint64_t step_ms = cairn_min_u64(boot_ms - found->seen_boot_ms, TICK_STEP_MS_MAX);
-    CAIRN_TRY(cairn_srv_tick_raise(tx, tick, step_ms, err)); /* no concurrent transaction (E1) */
+    CAIRN_TRY(srv_tick_raise(tx, tick, step_ms, err)); /* no concurrent transaction (E1) */
     found->seen_tick = tick + step_ms;
     found->seen_boot_ms = boot_ms;
     return CAIRN_OK;
 }
 
-uint64_t cairn_srv_ticks_now(const struct cairn_srv *server) {
+uint64_t srv_ticks_now(const struct srv *server) {
     return server->ticks.seen_tick;
 }

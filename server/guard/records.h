@@ -30,63 +30,51 @@
 #include "server/guard/jobs.h"
 #include "server/guard/stores.h"
 #include "server/ledger/versions.h"
-#include "server/server.h"
 
 /* Puts the record of a committed version, marks it recorded and wakes its waiters. */
-enum cairn_code cairn_srv_record_write(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                       const struct cairn_srv_version *version,
-                                       struct cairn_srv_lease *lease,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_record_write(struct srv *server, struct cairn_store_worker *worker,
+                                 const struct srv_version *version, struct srv_lease *lease,
+                                 struct cairn_error *err) CAIRN_MUST_USE;
 /* Drops the rows of shards, ranks and replica groups of a recorded version, after its waiters were
  * woken: with a thousand shards that is a third of a commit. A failure is logged: the sweep, or the
  * removal of the version, drops the rows. */
-void cairn_srv_record_drop_rows(struct cairn_srv *server, const struct cairn_srv_version *version);
+void srv_record_drop_rows(struct srv *server, const struct srv_version *version);
 /* Q52: writes every missing record of this run; fails at the first that cannot be written. */
-enum cairn_code cairn_srv_record_write_missing(struct cairn_srv *server,
-                                               struct cairn_store_worker *worker,
-                                               const struct cairn_run_name *name,
-                                               struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_record_write_missing(struct srv *server, struct cairn_store_worker *worker,
+                                         const struct cairn_run_name *name,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* In a transaction: supersedes older versions of the step, if the version does so. A save that
  * began later stays, since it supersedes this one. */
-enum cairn_code cairn_srv_record_supersede(struct cairn_srv_tx *tx,
-                                           const struct cairn_srv_version *version,
-                                           struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_record_supersede(struct srv_tx *tx, const struct srv_version *version,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* The bytes of a committed version's record, a pure function of its row. */
-enum cairn_code cairn_srv_record_text(const struct cairn_srv_version *version,
-                                      struct cairn_buf *ret,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_record_text(const struct srv_version *version, struct cairn_buf *ret,
+                                struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- marks beside committed.json ---- */
 
-enum cairn_code cairn_srv_mark_trashed(struct cairn_store_worker *worker,
-                                       const struct cairn_srv_version *version, bool trashed,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_mark_trashed(struct cairn_store_worker *worker,
+                                 const struct srv_version *version, bool trashed,
+                                 struct cairn_error *err) CAIRN_MUST_USE;
 /* After a change of the row, failed or not: makes the mark match it, whoever changes it
  * meanwhile. */
-enum cairn_code cairn_srv_mark_settle(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                      const char *id, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_mark_settle(struct srv *server, struct cairn_store_worker *worker,
+                                const char *id, struct cairn_error *err) CAIRN_MUST_USE;
 /* Once, for a catalog older than marks: writes the marks of its trash, so that its rows do not look
  * undeleted. Not while an adopted store is ahead of the catalog. */
-enum cairn_code cairn_srv_marks_write_missing(struct cairn_srv *server,
-                                              struct cairn_store_worker *worker,
-                                              struct cairn_srv_run_objects *objects,
-                                              struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_marks_write_missing(struct srv *server, struct cairn_store_worker *worker,
+                                        struct srv_run_objects *objects,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
 /* Makes the rows of a run follow its store; objects: a complete listing. */
-enum cairn_code cairn_srv_marks_follow(struct cairn_srv *server,
-                                       const struct cairn_srv_run_objects *objects,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* In a transaction, for one version's row. */
-enum cairn_code cairn_srv_mark_take(struct cairn_srv_tx *tx, const struct cairn_srv_seen *seen,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_marks_follow(struct srv *server, const struct srv_run_objects *objects,
+                                 struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- attempt records and their copies ---- */
 
 /* Writes all missing ones of the run. Other content under a key freezes the run (Q36). */
-enum cairn_code cairn_srv_attempt_records_write(struct cairn_srv *server,
-                                                struct cairn_store_worker *worker,
-                                                const struct cairn_run_name *name,
-                                                struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_attempt_records_write(struct srv *server, struct cairn_store_worker *worker,
+                                          const struct cairn_run_name *name,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
 /* Writes late copies of one run. */
-enum cairn_code cairn_srv_attempt_copies_write(struct cairn_srv *server,
-                                               struct cairn_store_worker *worker,
-                                               struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_attempt_copies_write(struct srv *server, struct cairn_store_worker *worker,
+                                         struct cairn_error *err) CAIRN_MUST_USE;

@@ -6,24 +6,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/documents/keys.h"
-#include "common/buf.h"
-#include "common/clock.h"
 #include "common/log.h"
-#include "common/text.h"
 #include "server/access/access.h"
-#include "server/db/sql.h"
 #include "server/guard/identity.h"
 #include "server/guard/jobs.h"
-#include "server/ledger/events.h"
-#include "server/ledger/said.h"
 
-struct cairn_srv_piece {
+struct srv_piece {
     char sha256[2 * CAIRN_SHA256_BYTES + 1];
     uint64_t bytes, rows;
 };
-struct cairn_srv_pieces {
-    struct cairn_srv_piece *items;
+struct srv_pieces {
+    struct srv_piece *items;
     size_t count, capacity;
 };
 
@@ -37,11 +30,11 @@ struct cairn_srv_pieces {
 #define WHOLE_ROWS 4096 /* of versions, stored in the copy itself */
 #define LOOK_SHARE 20
 
-struct look {
-    struct cairn_srv *server;
+struct copying {
+    struct srv *server;
     struct cairn_store_worker *worker;
-    struct cairn_srv_said said;
-    struct cairn_srv_pieces pieces;
+    struct srv_said said;
+    struct srv_pieces pieces, there; /* of this copy; in the store */
     uint64_t versions;
     bool whole, raised;
     uint64_t event;
@@ -60,12 +53,12 @@ struct look {
 #define LISTED_MAX 100000
 #define PIECE_VALUES_MAX 10000000
 
-static void cairn_srv_pieces_release(struct cairn_srv_pieces *pieces) {
+static void srv_pieces_release(struct srv_pieces *pieces) {
     free(pieces->items);
-    *pieces = (struct cairn_srv_pieces){0};
+    *pieces = (struct srv_pieces){0};
 }
 
-static enum cairn_code add(struct cairn_srv_pieces *pieces, const struct cairn_srv_piece *piece,
+static enum cairn_code add(struct srv_pieces *pieces, const struct srv_piece *piece,
                            struct cairn_error *err) {
     CAIRN_TRY(CAIRN_ARRAY_ROOM(pieces->items, pieces->count, pieces->capacity, LISTED_MAX,
                                "pieces of what was said", err));
@@ -74,49 +67,45 @@ static enum cairn_code add(struct cairn_srv_pieces *pieces, const struct cairn_s
 }
 
 static int compare(const void *a, const void *b) {
-    return strcmp(((const struct cairn_srv_piece *)a)->sha256,
-                  ((const struct cairn_srv_piece *)b)->sha256);
+    return strcmp(((const struct srv_piece *)a)->sha256, ((const struct srv_piece *)b)->sha256);
 }
 
-static const struct cairn_srv_piece *find(const struct cairn_srv_pieces *sorted,
-                                          const struct cairn_srv_piece *piece) {
+static const struct srv_piece *find(const struct srv_pieces *sorted,
+                                    const struct srv_piece *piece) {
     if (!sorted->count) return NULL;
     return bsearch(piece, sorted->items, sorted->count, sizeof(*piece), compare);
 }
 
-static void sort(struct cairn_srv_pieces *pieces) {
+static void sort(struct srv_pieces *pieces) {
     if (pieces->count) qsort(pieces->items, pieces->count, sizeof(*pieces->items), compare);
 }
 
 /* ---- pieces in the store, sorted ---- */
 
-static enum cairn_code list_all(struct cairn_store_worker *worker, struct cairn_srv_pieces *ret,
+static enum cairn_code list_all(struct cairn_store_worker *worker, struct srv_pieces *ret,
                                 struct cairn_error *err) {
-    CAIRN_AUTO_HEAP char *page = NULL;
-    do {
-        CAIRN_AUTO(store_listing) listing = {0};
-        struct cairn_store_request list = {
-            .op = CAIRN_STORE_LIST, .key = PIECES_PREFIX, .page = page, .listing = &listing};
-        CAIRN_TRY(cairn_store_perform(worker, &list, err));
-        for (size_t i = 0; i < listing.count; i++) {
-            const char *name = listing.entries[i].key + strlen(PIECES_PREFIX);
-            struct cairn_srv_piece piece = {.bytes = listing.entries[i].size_bytes};
+    CAIRN_AUTO(store_pages) pages = {.list = {.op = CAIRN_STORE_LIST, .key = PIECES_PREFIX}};
+    while (!pages.ended) {
+        CAIRN_TRY(cairn_store_pages_next(&pages, worker, err));
+        for (size_t i = 0; i < pages.listing.count; i++) {
+            const struct cairn_store_entry *entry = &pages.listing.entries[i];
+            const char *name = entry->key + strlen(PIECES_PREFIX);
+            struct srv_piece piece = {.bytes = entry->size_bytes};
             if (strlen(name) != 2 * CAIRN_SHA256_BYTES + strlen(".json")) continue;
             snprintf(piece.sha256, sizeof(piece.sha256), "%.*s", 2 * CAIRN_SHA256_BYTES, name);
             CAIRN_TRY(add(ret, &piece, err));
         }
-        free(page);
-        page = CAIRN_TAKE(listing.next_page);
-    } while (page);
+    }
     sort(ret);
     return CAIRN_OK;
 }
 
 /* Deletes the pieces in the store that neither list names. */
 static void drop_pieces_of_neither(struct cairn_store_worker *worker,
-                                   const struct cairn_srv_pieces *newest,
-                                   const struct cairn_srv_pieces *before) {
-    struct cairn_srv_pieces there = {0}, kept = {0};
+                                   const struct srv_pieces *newest,
+                                   const struct srv_pieces *before) {
+    SRV_AUTO(pieces) there = {0};
+    SRV_AUTO(pieces) kept = {0};
     struct cairn_error why = {0};
     enum cairn_code code = list_all(worker, &there, &why);
     for (size_t i = 0; i < newest->count && !code; i++) code = add(&kept, &newest->items[i], &why);
@@ -129,83 +118,61 @@ static void drop_pieces_of_neither(struct cairn_store_worker *worker,
         code = cairn_store_delete(worker, key.text, &why);
     }
     if (code) cairn_log(DEBUG, "catalog.pieces_left", "cause=\"%s\"", why.message);
-    cairn_srv_pieces_release(&there);
-    cairn_srv_pieces_release(&kept);
 }
 
 /* ---- writing pieces ---- */
 
-struct writing {
-    struct cairn_srv *server;
-    struct cairn_store_worker *worker;
-    struct cairn_srv_pieces there;
-    struct cairn_buf text;
-    struct cairn_srv_piece piece;
-    char from[64], to[80];
-    enum cairn_code (*raise)(void *owner, struct cairn_error *err);
-    void *owner;
-    bool raised;
-};
-
-static enum cairn_code read_piece(struct cairn_srv_tx *tx, void *argument,
-                                  struct cairn_error *err) {
-    struct writing *writing = argument;
-    return cairn_srv_said_piece(tx, writing->from, writing->to, &writing->text,
-                                &writing->piece.rows, err);
-}
-
-static enum cairn_code put_piece(struct writing *writing, struct cairn_error *err) {
-    struct cairn_key key;
-    const struct cairn_srv_piece *there = find(&writing->there, &writing->piece);
-    if (there && there->bytes == writing->piece.bytes) return CAIRN_OK;
-    if (!writing->raised) CAIRN_TRY(writing->raise(writing->owner, err));
-    writing->raised = true;
-    cairn_key_catalog_piece(writing->piece.sha256, &key);
-    return cairn_store_put_same(writing->worker, key.text, cairn_buf_view(&writing->text), err);
+static enum cairn_code raise_once(struct copying *copying, struct cairn_error *err) {
+    if (copying->raised) return CAIRN_OK;
+    CAIRN_TRY(srv_identity_raise(copying->server, copying->worker, err));
+    copying->raised = true;
+    return CAIRN_OK;
 }
 
 /* Writes the piece of the prefix `number`, printed with `digits` digits. */
-static enum cairn_code write_piece(struct writing *writing, unsigned number, unsigned digits,
-                                   struct cairn_srv_pieces *ret, struct cairn_error *err) {
+static enum cairn_code write_piece(struct copying *copying, unsigned number, unsigned digits,
+                                   struct cairn_buf *text, struct cairn_error *err) {
     uint8_t digest[CAIRN_SHA256_BYTES];
-    writing->piece = (struct cairn_srv_piece){0};
-    snprintf(writing->from, sizeof(writing->from), ID_BEGINS "%0*x", (int)(digits % 8), number);
-    snprintf(writing->to, sizeof(writing->to), "%sg", writing->from); /* after every hex digit */
-    CAIRN_TRY(cairn_srv_catalog_read(writing->server->catalog, read_piece, writing, err));
-    if (!writing->piece.rows) return CAIRN_OK;
-    cairn_sha256_of(cairn_buf_view(&writing->text), digest);
-    cairn_hex_encode(digest, sizeof(digest), writing->piece.sha256);
-    writing->piece.bytes = writing->text.size;
-    CAIRN_TRY(put_piece(writing, err));
-    return add(ret, &writing->piece, err);
+    struct srv_piece piece = {0};
+    char from[64], to[80];
+    snprintf(from, sizeof(from), ID_BEGINS "%0*x", (int)(digits % 8), number);
+    snprintf(to, sizeof(to), "%sg", from); /* after every hex digit */
+    SRV_LOOK(look, copying->server->catalog, err);
+    CAIRN_TRY(srv_said_piece(look.tx, from, to, text, &piece.rows, err));
+    srv_look_release(&look);
+    if (!piece.rows) return CAIRN_OK;
+    cairn_sha256_of(cairn_buf_view(text), digest);
+    cairn_hex_encode(digest, sizeof(digest), piece.sha256);
+    piece.bytes = text->size;
+    const struct srv_piece *there = find(&copying->there, &piece);
+    if (!there || there->bytes != piece.bytes) {
+        struct cairn_key key;
+        CAIRN_TRY(raise_once(copying, err));
+        cairn_key_catalog_piece(piece.sha256, &key);
+        CAIRN_TRY(cairn_store_put_same(copying->worker, key.text, cairn_buf_view(text), err));
+    }
+    return add(&copying->pieces, &piece, err);
 }
 
-/* Reads the metadata of all versions, `rows` in total, and puts missing pieces; calls raise()
- * before the first put. */
-static enum cairn_code write_pieces(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                    uint64_t rows,
-                                    enum cairn_code (*raise)(void *owner, struct cairn_error *err),
-                                    void *owner, struct cairn_srv_pieces *ret,
-                                    struct cairn_error *err) {
-    struct writing writing = {.server = server, .worker = worker, .raise = raise, .owner = owner};
-    unsigned count = 16;
-    unsigned digits = 1;
-    writing.text.limit = CAIRN_SRV_SAID_BYTES_MAX;
+/* Reads the metadata of all versions and puts missing pieces. */
+static enum cairn_code write_pieces(struct copying *copying, struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {.limit = SRV_SAID_BYTES_MAX};
+    uint64_t rows = copying->versions;
+    unsigned count = 16, digits = 1;
     for (; digits < DIGITS_MAX && rows > (uint64_t)count * ROWS_OF_A_PIECE; digits++) count *= 16;
-    enum cairn_code code = list_all(worker, &writing.there, err);
-    for (unsigned i = 0; i < count && !code; i++)
-        code = server->leaving && rows > LEAVING_ROWS
-                   ? cairn_fail(err, CAIRN_CANCELLED,
-                                "the next start goes on with %" PRIu64 " rows", rows)
-                   : write_piece(&writing, i, digits, ret, err);
-    cairn_srv_pieces_release(&writing.there);
-    cairn_buf_release(&writing.text);
-    return code;
+    CAIRN_TRY(list_all(copying->worker, &copying->there, err));
+    for (unsigned i = 0; i < count; i++) {
+        if (copying->server->leaving && rows > LEAVING_ROWS)
+            return cairn_fail(err, CAIRN_CANCELLED, "the next start goes on with %" PRIu64 " rows",
+                              rows);
+        CAIRN_TRY(write_piece(copying, i, digits, &text, err));
+    }
+    return CAIRN_OK;
 }
 
 /* ---- pieces named in a copy ---- */
 
-static enum cairn_code print_pieces(const struct cairn_srv_pieces *pieces, struct cairn_buf *ret,
+static enum cairn_code print_pieces(const struct srv_pieces *pieces, struct cairn_buf *ret,
                                     struct cairn_error *err) {
     CAIRN_TRY(cairn_buf_append_text(ret, "\"pieces\":[", err));
     for (size_t i = 0; i < pieces->count; i++)
@@ -215,19 +182,19 @@ static enum cairn_code print_pieces(const struct cairn_srv_pieces *pieces, struc
     return cairn_buf_append_text(ret, "],", err);
 }
 
-static enum cairn_code read_pieces(const json_t *document, struct cairn_srv_pieces *ret,
+static enum cairn_code read_pieces(const json_t *document, struct srv_pieces *ret,
                                    struct cairn_error *err) {
     const json_t *pieces = json_object_get(document, "pieces");
     for (size_t i = 0; i < json_array_size(pieces); i++) {
         const json_t *item = json_array_get(pieces, i);
         const char *sha256 = json_string_value(json_object_get(item, "sha256"));
         uint8_t digest[CAIRN_SHA256_BYTES];
-        struct cairn_srv_piece piece = {
+        struct srv_piece piece = {
             .bytes = (uint64_t)json_integer_value(json_object_get(item, "bytes")),
             .rows = (uint64_t)json_integer_value(json_object_get(item, "rows"))};
         if (!sha256 || !cairn_text_copy(piece.sha256, sizeof(piece.sha256), sha256) ||
             cairn_hex_decode(cairn_view_of(sha256), digest, sizeof(digest), NULL) ||
-            piece.bytes > CAIRN_SRV_SAID_BYTES_MAX)
+            piece.bytes > SRV_SAID_BYTES_MAX)
             return cairn_fail(err, CAIRN_CORRUPT, "piece %zu is none", i);
         CAIRN_TRY(add(ret, &piece, err));
     }
@@ -235,12 +202,10 @@ static enum cairn_code read_pieces(const json_t *document, struct cairn_srv_piec
 }
 
 /* Reads a piece and compares it with the digest in its name; CAIRN_CORRUPT: differs or missing. */
-static enum cairn_code get_piece(struct cairn_store_worker *worker,
-                                 const struct cairn_srv_piece *piece, json_t **ret,
-                                 struct cairn_error *err) {
-    CAIRN_AUTO(buf) text = {.limit = CAIRN_SRV_SAID_BYTES_MAX};
-    struct cairn_json_limits limits = {.bytes = CAIRN_SRV_SAID_BYTES_MAX,
-                                       .nodes = PIECE_VALUES_MAX};
+static enum cairn_code get_piece(struct cairn_store_worker *worker, const struct srv_piece *piece,
+                                 json_t **ret, struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {.limit = SRV_SAID_BYTES_MAX};
+    struct cairn_json_limits limits = {.bytes = SRV_SAID_BYTES_MAX, .nodes = PIECE_VALUES_MAX};
     uint8_t digest[CAIRN_SHA256_BYTES];
     char found[2 * CAIRN_SHA256_BYTES + 1];
     struct cairn_key key;
@@ -259,56 +224,39 @@ static enum cairn_code get_piece(struct cairn_store_worker *worker,
 
 /* ---- the copy ---- */
 
-static enum cairn_code find_event(struct cairn_srv_tx *tx, void *argument,
-                                  struct cairn_error *err) {
-    struct look *look = argument;
+static enum cairn_code read_all(struct copying *copying, struct cairn_error *err) {
     uint64_t first = 0;
-    return cairn_srv_events_bounds(tx, &first, &look->event, err);
-}
-
-static enum cairn_code read_all(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct look *look = argument;
-    CAIRN_TRY(find_event(tx, look, err));
-    CAIRN_TRY(cairn_srv_value_get(tx, WRITTEN, look->written, sizeof(look->written), err));
-    CAIRN_TRY(cairn_srv_said_count(tx, &look->versions, err));
-    look->whole = look->versions <= WHOLE_ROWS;
-    enum cairn_code code = cairn_srv_said_make(tx, look->whole, &look->said, err);
-    if (code == CAIRN_TOO_LARGE && look->whole) {
-        look->whole = false;
-        code = cairn_srv_said_make(tx, false, &look->said, err);
+    SRV_LOOK(look, copying->server->catalog, err);
+    CAIRN_TRY(srv_events_bounds(look.tx, &first, &copying->event, err));
+    CAIRN_TRY(srv_value_get(look.tx, WRITTEN, copying->written, sizeof(copying->written), err));
+    CAIRN_TRY(srv_said_count(look.tx, &copying->versions, err));
+    copying->whole = copying->versions <= WHOLE_ROWS;
+    enum cairn_code code = srv_said_make(look.tx, copying->whole, &copying->said, err);
+    if (code == CAIRN_TOO_LARGE && copying->whole) {
+        copying->whole = false;
+        code = srv_said_make(look.tx, false, &copying->said, err);
     }
     return code;
 }
 
-static enum cairn_code raise_once(void *owner, struct cairn_error *err) {
-    struct look *look = owner;
-    if (look->raised) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_identity_raise(look->server, look->worker, err));
-    look->raised = true;
-    return CAIRN_OK;
-}
-
 /* The digest covers the copy and its pieces. */
-static enum cairn_code see_to_pieces(struct look *look, struct cairn_buf *ret_list,
+static enum cairn_code see_to_pieces(struct copying *copying, struct cairn_buf *ret_list,
                                      struct cairn_error *err) {
     uint8_t digests[2][CAIRN_SHA256_BYTES];
-    if (!look->whole) {
-        CAIRN_TRY(write_pieces(look->server, look->worker, look->versions, raise_once, look,
-                               &look->pieces, err));
-        CAIRN_TRY(print_pieces(&look->pieces, ret_list, err));
+    if (!copying->whole) {
+        CAIRN_TRY(write_pieces(copying, err));
+        CAIRN_TRY(print_pieces(&copying->pieces, ret_list, err));
     }
-    memcpy(digests[0], look->said.sha256, sizeof(digests[0]));
+    memcpy(digests[0], copying->said.sha256, sizeof(digests[0]));
     cairn_sha256_of(cairn_buf_view(ret_list), digests[1]);
-    if (!look->whole)
-        cairn_sha256_of((struct cairn_view){digests, sizeof(digests)}, look->said.sha256);
-    cairn_hex_encode(look->said.sha256, sizeof(look->said.sha256), look->digest);
+    if (!copying->whole)
+        cairn_sha256_of((struct cairn_view){digests, sizeof(digests)}, copying->said.sha256);
+    cairn_hex_encode(copying->said.sha256, sizeof(copying->said.sha256), copying->digest);
     return CAIRN_OK;
 }
 
-static enum cairn_code keep_written(struct cairn_srv_tx *tx, void *argument,
-                                    struct cairn_error *err) {
-    const struct look *look = argument;
-    return cairn_srv_value_put(tx, WRITTEN, look->digest, err);
+SRV_CHANGE(keep_written, const struct copying *copying) {
+    return srv_value_put(tx, WRITTEN, copying->digest, err);
 }
 
 /* ---- copies in the store ---- */
@@ -321,31 +269,27 @@ struct copies {
 
 static enum cairn_code find_copies(struct cairn_store_worker *worker, struct copies *ret,
                                    struct cairn_error *err) {
-    CAIRN_AUTO_HEAP char *page = NULL;
+    CAIRN_AUTO(store_pages) pages = {.list = {.op = CAIRN_STORE_LIST, .key = PREFIX}};
     ret->count = 0;
-    do {
-        CAIRN_AUTO(store_listing) listing = {0};
-        struct cairn_store_request list = {
-            .op = CAIRN_STORE_LIST, .key = PREFIX, .page = page, .listing = &listing};
-        CAIRN_TRY(cairn_store_perform(worker, &list, err));
-        for (size_t i = 0; i < listing.count && ret->count < SEEN_MAX; i++) {
+    while (!pages.ended) {
+        CAIRN_TRY(cairn_store_pages_next(&pages, worker, err));
+        for (size_t i = 0; i < pages.listing.count && ret->count < SEEN_MAX; i++) {
+            const struct cairn_store_entry *entry = &pages.listing.entries[i];
             struct cairn_key key;
-            uint64_t number = strtoull(listing.entries[i].key + strlen(PREFIX), NULL, 10);
+            uint64_t number = strtoull(entry->key + strlen(PREFIX), NULL, 10);
             cairn_key_catalog(number, &key);
-            if (strcmp(key.text, listing.entries[i].key) != 0) continue;
-            ret->written_ms[ret->count] = listing.entries[i].modified_ms;
+            if (strcmp(key.text, entry->key) != 0) continue;
+            ret->written_ms[ret->count] = entry->modified_ms;
             ret->numbers[ret->count++] = number;
         }
-        free(page);
-        page = CAIRN_TAKE(listing.next_page);
-    } while (page);
+    }
     return CAIRN_OK;
 }
 
 static enum cairn_code get_copy(struct cairn_store_worker *worker, const char *key, json_t **ret,
                                 struct cairn_error *err) {
-    CAIRN_AUTO(buf) text = {.limit = CAIRN_SRV_SAID_BYTES_MAX + CAIRN_KIB};
-    struct cairn_json_limits limits = {.bytes = CAIRN_SRV_SAID_BYTES_MAX + CAIRN_KIB,
+    CAIRN_AUTO(buf) text = {.limit = SRV_SAID_BYTES_MAX + CAIRN_KIB};
+    struct cairn_json_limits limits = {.bytes = SRV_SAID_BYTES_MAX + CAIRN_KIB,
                                        .nodes = VALUES_MAX};
     CAIRN_TRY(cairn_store_get_small(worker, key, &text, err));
     if (cairn_json_parse(cairn_buf_view(&text), limits, ret, err))
@@ -354,34 +298,33 @@ static enum cairn_code get_copy(struct cairn_store_worker *worker, const char *k
 }
 
 /* said_copy.h#8 */
-static void drop_pieces(const struct look *look, const struct copies *copies) {
+static void drop_pieces(const struct copying *copying, const struct copies *copies) {
     CAIRN_AUTO_JSON json_t *document = NULL;
-    struct cairn_srv_pieces before = {0};
+    SRV_AUTO(pieces) before = {0};
     struct cairn_error why = {0};
     struct cairn_key key;
     enum cairn_code code = CAIRN_OK;
     if (copies->count > 1) {
         cairn_key_catalog(copies->numbers[copies->count - 2], &key);
-        code = get_copy(look->worker, key.text, &document, &why);
+        code = get_copy(copying->worker, key.text, &document, &why);
         if (!code) code = read_pieces(document, &before, &why);
     }
-    if (!code) drop_pieces_of_neither(look->worker, &look->pieces, &before);
-    cairn_srv_pieces_release(&before);
+    if (!code) drop_pieces_of_neither(copying->worker, &copying->pieces, &before);
     if (code) cairn_log(DEBUG, "catalog.pieces_unread", "cause=\"%s\"", why.message);
 }
 
 /* Failed deletions are retried with the next copy. A kept copy was read after an older one was
  * written, so no kept copy has a token that was revoked before that. */
-static void drop_older(const struct look *look) {
-    struct cairn_store_worker *worker = look->worker;
+static void drop_older(const struct copying *copying) {
+    struct cairn_store_worker *worker = copying->worker;
     struct copies copies;
     struct cairn_error why = {0};
     if (find_copies(worker, &copies, &why)) return;
-    drop_pieces(look, &copies);
+    drop_pieces(copying, &copies);
     if (copies.count <= KEPT) return;
     int64_t older_ms = copies.written_ms[copies.count - KEPT - 1] - CLOCKS_APART_MS;
-    int64_t kept_ms = copies.written_ms[copies.count - 1] - CAIRN_SRV_REVOKED_KEPT_MS;
-    cairn_srv_revoked_drop(worker, older_ms < kept_ms ? older_ms : kept_ms);
+    int64_t kept_ms = copies.written_ms[copies.count - 1] - SRV_REVOKED_KEPT_MS;
+    srv_revoked_drop(worker, older_ms < kept_ms ? older_ms : kept_ms);
     for (size_t i = 0; i + KEPT < copies.count; i++) {
         struct cairn_key key;
         cairn_key_catalog(copies.numbers[i], &key);
@@ -392,65 +335,67 @@ static void drop_older(const struct look *look) {
 
 /* ---- writing a copy ---- */
 
-static enum cairn_code put(struct cairn_srv *server, struct cairn_store_worker *worker,
-                           struct look *look, const char *pieces, struct cairn_error *err) {
-    CAIRN_AUTO(buf) text = {.limit = CAIRN_SRV_SAID_BYTES_MAX + CAIRN_KIB};
+static enum cairn_code put(struct srv *server, struct cairn_store_worker *worker,
+                           struct copying *copying, const char *pieces, struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {.limit = SRV_SAID_BYTES_MAX + CAIRN_KIB};
     struct cairn_key key;
-    CAIRN_TRY(raise_once(look, err));
+    CAIRN_TRY(raise_once(copying, err));
     uint64_t number = server->raising_to;
     cairn_key_catalog(number, &key);
-    CAIRN_TRY(cairn_srv_said_print(&look->said, number, pieces, &text, err));
+    CAIRN_TRY(srv_said_print(&copying->said, number, pieces, &text, err));
     CAIRN_TRY(cairn_store_put_same(worker, key.text, cairn_buf_view(&text), err));
-    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, keep_written, look, err));
+    CAIRN_TRY(srv_catalog_write(server->catalog, keep_written, copying, err));
     cairn_log(INFO, "catalog.copied", "key=%s bytes=%zu pieces=%zu", key.text, text.size,
-              look->pieces.count);
-    drop_older(look);
+              copying->pieces.count);
+    drop_older(copying);
     return CAIRN_OK;
 }
 
-static enum cairn_code write(struct cairn_srv_said_copy *copy, struct cairn_srv *server,
-                             struct cairn_store_worker *worker, struct look *look,
+static enum cairn_code write(struct srv_said_copy *copy, struct srv *server,
+                             struct cairn_store_worker *worker, struct copying *copying,
                              struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_event, look, err));
-    if (copy->event && look->event == copy->event) return CAIRN_OK;
+    uint64_t first = 0;
+    SRV_LOOK(look, server->catalog, err);
+    CAIRN_TRY(srv_events_bounds(look.tx, &first, &copying->event, err));
+    srv_look_release(&look);
+    if (copy->event && copying->event == copy->event) return CAIRN_OK;
     CAIRN_AUTO(buf) pieces = {0};
-    enum cairn_code code = cairn_srv_catalog_read(server->catalog, read_all, look, err);
-    if (!code) code = see_to_pieces(look, &pieces, err);
+    enum cairn_code code = read_all(copying, err);
+    if (!code) code = see_to_pieces(copying, &pieces, err);
     if (code == CAIRN_TOO_LARGE && !copy->too_large)
         cairn_log(WARN, "catalog.uncopied",
                   "cause=\"tokens, aliases, policies, labels of runs and the like are more than "
                   "%llu bytes\"",
-                  (unsigned long long)CAIRN_SRV_SAID_BYTES_MAX);
+                  (unsigned long long)SRV_SAID_BYTES_MAX);
     copy->too_large = code == CAIRN_TOO_LARGE;
     server->uncopied = copy->too_large;
     if (code == CAIRN_TOO_LARGE) return CAIRN_OK;
     CAIRN_TRY(code);
-    bool never = !look->said.rows && !look->pieces.count && !look->written[0];
-    if (!never && strcmp(look->digest, look->written) != 0)
-        CAIRN_TRY(put(server, worker, look, pieces.data ? pieces.data : "", err));
-    copy->event = look->event;
+    bool never = !copying->said.rows && !copying->pieces.count && !copying->written[0];
+    if (!never && strcmp(copying->digest, copying->written) != 0)
+        CAIRN_TRY(put(server, worker, copying, pieces.data ? pieces.data : "", err));
+    copy->event = copying->event;
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_said_copy_write(struct cairn_srv_said_copy *copy,
-                                          struct cairn_srv *server,
-                                          struct cairn_store_worker *worker,
-                                          struct cairn_error *err) {
-    uint64_t now_ms = cairn_srv_mono_ms(server);
+enum cairn_code srv_said_copy_write(struct srv_said_copy *copy, struct srv *server,
+                                    struct cairn_store_worker *worker, struct cairn_error *err) {
+    uint64_t now_ms = srv_mono_ms(server);
     uint64_t every_ms = server->settings->catalog_copy_interval_ms;
     if (copy->rest_ms > every_ms) every_ms = copy->rest_ms;
     if (copy->looked_ms && now_ms - copy->looked_ms < every_ms) return CAIRN_OK;
     copy->looked_ms = now_ms;
-    struct look look = {.server = server, .worker = worker};
-    struct cairn_srv_lease lease;
-    cairn_srv_lease_init(&lease, server, "catalog-copy", "");
-    enum cairn_code code = cairn_srv_lease_take(&lease, err);
+    struct copying copying = {.server = server, .worker = worker};
+    struct srv_lease lease;
+    srv_lease_init(&lease, server, "catalog-copy", "");
+    enum cairn_code code = srv_lease_take(&lease, err);
     if (code == CAIRN_BUSY) return CAIRN_OK;
-    if (!code) code = write(copy, server, worker, &look, err);
-    cairn_srv_lease_end(&lease);
-    cairn_srv_said_release(&look.said);
-    cairn_srv_pieces_release(&look.pieces);
-    copy->rest_ms = LOOK_SHARE * cairn_passed_ms(cairn_srv_mono_ms(server), now_ms);
+    if (!code) code = write(copy, server, worker, &copying, err);
+    srv_lease_end(&lease);
+    srv_said_release(&copying.said);
+    srv_pieces_release(&copying.pieces);
+    srv_pieces_release(&copying.there);
+    copy->rest_ms = LOOK_SHARE * cairn_passed_ms(srv_mono_ms(server), now_ms);
     return code;
 }
 
@@ -458,66 +403,53 @@ enum cairn_code cairn_srv_said_copy_write(struct cairn_srv_said_copy *copy,
 
 struct taking {
     const json_t *document;
-    struct cairn_srv_revoked revoked;
+    const struct srv_revoked *revoked; /* NULL: of pieces, which have no tokens */
     uint64_t rows;
 };
 
-static enum cairn_code take(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct taking *taking = argument;
-    CAIRN_TRY(cairn_srv_said_take(tx, taking->document, &taking->rows, err));
+SRV_CHANGE(take, struct taking *taking) {
+    CAIRN_TRY(srv_said_take(tx, taking->document, &taking->rows, err));
     uint64_t dropped = 0;
-    CAIRN_TRY(cairn_srv_revoked_take(tx, &taking->revoked, &dropped, err));
+    if (taking->revoked) CAIRN_TRY(srv_revoked_rows(tx, taking->revoked, true, &dropped, err));
     taking->rows -= dropped;
     return CAIRN_OK;
 }
 
-/* Checks all pieces before any import. */
-static enum cairn_code look_at_pieces(struct cairn_store_worker *worker,
-                                      const struct cairn_srv_pieces *pieces,
-                                      struct cairn_error *err) {
-    for (size_t i = 0; i < pieces->count; i++) {
-        CAIRN_AUTO_JSON json_t *piece = NULL;
-        CAIRN_TRY(get_piece(worker, &pieces->items[i], &piece, err));
-    }
-    return CAIRN_OK;
-}
-
-static enum cairn_code take_pieces(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                   const struct cairn_srv_pieces *pieces, uint64_t *rows,
+static enum cairn_code take_pieces(struct srv *server, struct cairn_store_worker *worker,
+                                   const struct srv_pieces *pieces, uint64_t *rows,
                                    struct cairn_error *err) {
     for (size_t i = 0; i < pieces->count; i++) {
         CAIRN_AUTO_JSON json_t *piece = NULL;
-        struct taking taking = {0};
         CAIRN_TRY(get_piece(worker, &pieces->items[i], &piece, err));
-        taking.document = piece;
-        CAIRN_TRY(cairn_srv_catalog_write(server->catalog, take, &taking, err));
+        struct taking taking = {.document = piece};
+        CAIRN_TRY(srv_catalog_write(server->catalog, take, &taking, err));
         *rows += taking.rows;
     }
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_said_copy_take(struct cairn_srv *server,
-                                         struct cairn_store_worker *worker, size_t before,
-                                         struct cairn_key *ret_key, uint64_t *ret_rows,
-                                         struct cairn_error *err) {
+enum cairn_code srv_said_copy_take(struct srv *server, struct cairn_store_worker *worker,
+                                   size_t before, struct cairn_key *ret_key, uint64_t *ret_rows,
+                                   struct cairn_error *err) {
     struct copies copies;
     CAIRN_AUTO_JSON json_t *document = NULL;
-    struct cairn_srv_pieces pieces = {0};
-    struct taking taking = {0};
+    SRV_AUTO(pieces) pieces = {0};
+    SRV_AUTO(revoked) revoked = {0};
     ret_key->text[0] = '\0';
     *ret_rows = 0;
     CAIRN_TRY(find_copies(worker, &copies, err));
     if (copies.count <= before) return CAIRN_OK;
     cairn_key_catalog(copies.numbers[copies.count - 1 - before], ret_key);
     CAIRN_TRY(get_copy(worker, ret_key->text, &document, err));
-    taking.document = document;
-    enum cairn_code code = read_pieces(document, &pieces, err);
-    if (!code) code = look_at_pieces(worker, &pieces, err);
-    if (!code) code = cairn_srv_revoked_list(worker, &taking.revoked, err);
-    if (!code) code = cairn_srv_catalog_write(server->catalog, take, &taking, err);
-    if (!code) code = take_pieces(server, worker, &pieces, &taking.rows, err);
-    cairn_srv_pieces_release(&pieces);
-    cairn_srv_revoked_release(&taking.revoked);
-    if (!code) *ret_rows = taking.rows;
-    return code;
+    struct taking taking = {.document = document, .revoked = &revoked};
+    CAIRN_TRY(read_pieces(document, &pieces, err));
+    for (size_t i = 0; i < pieces.count; i++) { /* all pieces, before any import */
+        CAIRN_AUTO_JSON json_t *piece = NULL;
+        CAIRN_TRY(get_piece(worker, &pieces.items[i], &piece, err));
+    }
+    CAIRN_TRY(srv_revoked_list(worker, &revoked, err));
+    CAIRN_TRY(srv_catalog_write(server->catalog, take, &taking, err));
+    CAIRN_TRY(take_pieces(server, worker, &pieces, &taking.rows, err));
+    *ret_rows = taking.rows;
+    return CAIRN_OK;
 }

@@ -21,26 +21,23 @@
  * Limits:  as server/ledger/said.h; a larger catalog is logged and reported by readyz. One piece in
  *          memory; 4,096 of them.
  * Threads: the sweeping thread; take: the reindex.
- * Next:    server/ledger/said.h; docs/format.md, "The catalog's own words".
+ * Next:    server/ledger/said.h; docs/format.md, "Copies of annotations, policies and tokens".
  */
 #pragma once
 
-#include "common/json.h"
 #include "server/ledger/said.h"
 #include "server/server.h"
 
-struct cairn_srv_said_copy {
+struct srv_said_copy {
     uint64_t looked_ms, event; /* mono clock; number of the newest event; 0: never */
     bool too_large;
     uint64_t rest_ms; /* least time until the next look */
 };
-enum cairn_code cairn_srv_said_copy_write(struct cairn_srv_said_copy *copy,
-                                          struct cairn_srv *server,
-                                          struct cairn_store_worker *worker,
-                                          struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_said_copy_write(struct srv_said_copy *copy, struct srv *server,
+                                    struct cairn_store_worker *worker,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
 /* Imports a copy into the catalog: before 0 is the newest, 1 its predecessor. ret_key "": no copy;
  * on CAIRN_CORRUPT the damaged copy, of which nothing was imported. */
-enum cairn_code cairn_srv_said_copy_take(struct cairn_srv *server,
-                                         struct cairn_store_worker *worker, size_t before,
-                                         struct cairn_key *ret_key, uint64_t *ret_rows,
-                                         struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_said_copy_take(struct srv *server, struct cairn_store_worker *worker,
+                                   size_t before, struct cairn_key *ret_key, uint64_t *ret_rows,
+                                   struct cairn_error *err) CAIRN_MUST_USE;

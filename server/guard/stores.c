@@ -4,9 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/documents/records.h"
-#include "common/buf.h"
-#include "common/text.h"
 #include "server/guard/identity.h"
 #include "server/guard/stores.h"
 #include "store/whole.h"
@@ -14,24 +11,24 @@
 /* For each store; further returned workers are freed. */
 #define IDLE_MAX 16
 
-struct cairn_srv_idle {
+struct srv_idle {
     struct cairn_store_worker *worker;
-    struct cairn_srv_idle *next;
+    struct srv_idle *next;
 };
 
-enum cairn_code
-cairn_srv_tiers_new(struct cairn_srv *server,
-                    enum cairn_code (*open)(struct cairn_srv *server, const char *url,
-                                            struct cairn_store **ret, struct cairn_error *err),
-                    struct cairn_srv_tiers **ret, struct cairn_error *err) {
-    struct cairn_srv_tiers *tiers = calloc(1, sizeof(*tiers));
+enum cairn_code srv_tiers_new(struct srv *server,
+                              enum cairn_code (*open)(struct srv *server, const char *url,
+                                                      struct cairn_store **ret,
+                                                      struct cairn_error *err),
+                              struct srv_tiers **ret, struct cairn_error *err) {
+    struct srv_tiers *tiers = calloc(1, sizeof(*tiers));
     if (!tiers) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the setting stores");
     cairn_lock_init(&tiers->lock, CAIRN_LOCK_server_tiers);
     struct cairn_stores named = {0};
     enum cairn_code code = cairn_stores_parse(server->settings->stores, &named, err);
     tiers->main = named.main;
     for (size_t i = 0; i < named.count && !code; i++) {
-        struct cairn_srv_tier *tier = &tiers->tiers[tiers->count++];
+        struct srv_tier *tier = &tiers->tiers[tiers->count++];
         (void)cairn_text_copy(tier->name, sizeof(tier->name), named.items[i].name);
         if (!named.items[i].url)
             tier->store = server->store;
@@ -41,19 +38,19 @@ cairn_srv_tiers_new(struct cairn_srv *server,
     }
     cairn_stores_release(&named);
     if (code)
-        cairn_srv_tiers_free(tiers);
+        srv_tiers_free(tiers);
     else
         *ret = tiers;
     return code;
 }
 
-void cairn_srv_tiers_free(struct cairn_srv_tiers *tiers) {
+void srv_tiers_free(struct srv_tiers *tiers) {
     if (!tiers) return;
     CAIRN_ASSERT(!tiers->copying);
     for (size_t i = 0; i < tiers->count; i++) {
-        struct cairn_srv_tier *tier = &tiers->tiers[i];
+        struct srv_tier *tier = &tiers->tiers[i];
         while (tier->idle) {
-            struct cairn_srv_idle *idle = tier->idle;
+            struct srv_idle *idle = tier->idle;
             tier->idle = idle->next;
             cairn_store_worker_free(idle->worker);
             free(idle);
@@ -64,24 +61,24 @@ void cairn_srv_tiers_free(struct cairn_srv_tiers *tiers) {
     free(tiers);
 }
 
-bool cairn_srv_tiers_any(const struct cairn_srv *server) {
+bool srv_tiers_any(const struct srv *server) {
     return server->tiers && server->tiers->count > 1;
 }
 
-struct cairn_srv_tier *cairn_srv_tier_find(const struct cairn_srv *server, const char *name) {
-    struct cairn_srv_tiers *tiers = server->tiers;
+struct srv_tier *srv_tier_find(const struct srv *server, const char *name) {
+    struct srv_tiers *tiers = server->tiers;
     for (size_t i = 0; tiers && i < tiers->count; i++)
         if (!strcmp(tiers->tiers[i].name, name)) return &tiers->tiers[i];
     return NULL;
 }
 
-bool cairn_srv_tier_is_main(const struct cairn_srv *server, const struct cairn_srv_tier *tier) {
+bool srv_tier_is_main(const struct srv *server, const struct srv_tier *tier) {
     return tier == &server->tiers->tiers[server->tiers->main];
 }
 
-enum cairn_code cairn_srv_tier_borrow(struct cairn_srv *server, struct cairn_srv_tier *tier,
-                                      struct cairn_store_worker **ret, struct cairn_error *err) {
-    struct cairn_srv_idle *idle = NULL;
+enum cairn_code srv_tier_borrow(struct srv *server, struct srv_tier *tier,
+                                struct cairn_store_worker **ret, struct cairn_error *err) {
+    struct srv_idle *idle = NULL;
     {
         CAIRN_HOLD(&server->tiers->lock);
         idle = tier->idle;
@@ -93,15 +90,14 @@ enum cairn_code cairn_srv_tier_borrow(struct cairn_srv *server, struct cairn_srv
     return CAIRN_OK;
 }
 
-void cairn_srv_tier_return(struct cairn_srv *server, struct cairn_srv_tier *tier,
-                           struct cairn_store_worker *worker) {
-    struct cairn_srv_idle *idle = worker ? malloc(sizeof(*idle)) : NULL;
+void srv_tier_return(struct srv *server, struct srv_tier *tier, struct cairn_store_worker *worker) {
+    struct srv_idle *idle = worker ? malloc(sizeof(*idle)) : NULL;
     if (idle) {
         size_t count = 0;
         CAIRN_HOLD(&server->tiers->lock);
-        for (const struct cairn_srv_idle *at = tier->idle; at; at = at->next) count++;
+        for (const struct srv_idle *at = tier->idle; at; at = at->next) count++;
         if (count < IDLE_MAX) {
-            *idle = (struct cairn_srv_idle){worker, tier->idle};
+            *idle = (struct srv_idle){worker, tier->idle};
             tier->idle = idle;
             return;
         }
@@ -115,17 +111,17 @@ void cairn_srv_tier_return(struct cairn_srv *server, struct cairn_srv_tier *tier
 #define PAGES_MAX 1000000
 #define ITEMS_MAX 1000000
 
-void cairn_srv_run_objects_release(struct cairn_srv_run_objects *objects) {
+void srv_run_objects_release(struct srv_run_objects *objects) {
     free(objects->versions);
     free(objects->marks);
     free(objects->attempts);
     free(objects->touched);
-    *objects = (struct cairn_srv_run_objects){0};
+    *objects = (struct srv_run_objects){0};
 }
 
 /* ---- the listing ---- */
 
-static enum cairn_code add_attempt(struct cairn_srv_run_objects *objects, uint64_t number,
+static enum cairn_code add_attempt(struct srv_run_objects *objects, uint64_t number,
                                    struct cairn_error *err) {
     CAIRN_TRY(CAIRN_ARRAY_ROOM(objects->attempts, objects->attempt_count, objects->attempt_capacity,
                                ITEMS_MAX, "records of a run", err));
@@ -133,16 +129,16 @@ static enum cairn_code add_attempt(struct cairn_srv_run_objects *objects, uint64
     return CAIRN_OK;
 }
 
-static enum cairn_code add_version(struct cairn_srv_run_objects *objects,
-                                   const struct cairn_srv_seen *seen, struct cairn_error *err) {
+static enum cairn_code add_version(struct srv_run_objects *objects, const struct srv_seen *seen,
+                                   struct cairn_error *err) {
     CAIRN_TRY(CAIRN_ARRAY_ROOM(objects->versions, objects->version_count, objects->version_capacity,
                                ITEMS_MAX, "records of a run", err));
     objects->versions[objects->version_count++] = *seen;
     return CAIRN_OK;
 }
 
-static enum cairn_code add_mark(struct cairn_srv_run_objects *objects,
-                                const struct cairn_srv_seen *seen, struct cairn_error *err) {
+static enum cairn_code add_mark(struct srv_run_objects *objects, const struct srv_seen *seen,
+                                struct cairn_error *err) {
     CAIRN_TRY(CAIRN_ARRAY_ROOM(objects->marks, objects->mark_count, objects->mark_capacity,
                                ITEMS_MAX, "records of a run", err));
     objects->marks[objects->mark_count++] = *seen;
@@ -150,8 +146,8 @@ static enum cairn_code add_mark(struct cairn_srv_run_objects *objects,
 }
 
 /* A store lists by key, so a version's keys are adjacent. */
-static enum cairn_code add_touched(struct cairn_srv_run_objects *objects,
-                                   const struct cairn_srv_seen *seen, struct cairn_error *err) {
+static enum cairn_code add_touched(struct srv_run_objects *objects, const struct srv_seen *seen,
+                                   struct cairn_error *err) {
     if (objects->touched_count &&
         !strcmp(objects->touched[objects->touched_count - 1].id.text, seen->id.text))
         return CAIRN_OK;
@@ -161,11 +157,11 @@ static enum cairn_code add_touched(struct cairn_srv_run_objects *objects,
     return CAIRN_OK;
 }
 
-static enum cairn_code take_key(struct cairn_srv_run_objects *objects, const char *rest,
+static enum cairn_code take_key(struct srv_run_objects *objects, const char *rest,
                                 struct cairn_error *err) {
     struct cairn_key_parts parts;
     cairn_key_read(rest, &parts);
-    struct cairn_srv_seen seen = {.id = parts.id, .step = parts.step};
+    struct srv_seen seen = {.id = parts.id, .step = parts.step};
     switch (parts.kind) {
     case CAIRN_KEY_ATTEMPT:
     case CAIRN_KEY_ATTEMPT_COPY:
@@ -192,11 +188,10 @@ static int by_number(const void *a, const void *b) {
 }
 
 static int by_id(const void *a, const void *b) {
-    return strcmp(((const struct cairn_srv_seen *)a)->id.text,
-                  ((const struct cairn_srv_seen *)b)->id.text);
+    return strcmp(((const struct srv_seen *)a)->id.text, ((const struct srv_seen *)b)->id.text);
 }
 
-static void drop_twice(struct cairn_srv_seen *seen, size_t *count) {
+static void drop_twice(struct srv_seen *seen, size_t *count) {
     size_t kept = 0;
     if (*count) qsort(seen, *count, sizeof(*seen), by_id);
     for (size_t i = 0; i < *count; i++)
@@ -206,12 +201,12 @@ static void drop_twice(struct cairn_srv_seen *seen, size_t *count) {
 }
 
 /* Assigns marks to versions; merges attempts with their copies, and versions in several stores. */
-static void put_together(struct cairn_srv_run_objects *objects) {
+static void put_together(struct srv_run_objects *objects) {
     size_t kept = 0;
     drop_twice(objects->versions, &objects->version_count);
     drop_twice(objects->touched, &objects->touched_count);
     for (size_t i = 0; objects->version_count && i < objects->mark_count; i++) {
-        struct cairn_srv_seen *version =
+        struct srv_seen *version =
             bsearch(&objects->marks[i], objects->versions, objects->version_count,
                     sizeof(*objects->versions), by_id);
         if (!version) continue;
@@ -227,30 +222,27 @@ static void put_together(struct cairn_srv_run_objects *objects) {
     objects->attempt_count = kept;
 }
 
-const struct cairn_srv_seen *cairn_srv_run_objects_find(const struct cairn_srv_run_objects *objects,
-                                                        const char *id) {
-    struct cairn_srv_seen wanted = {0};
+const struct srv_seen *srv_run_objects_find(const struct srv_run_objects *objects, const char *id) {
+    struct srv_seen wanted = {0};
     if (!objects->version_count || !cairn_text_copy(wanted.id.text, sizeof(wanted.id.text), id))
         return NULL;
     return bsearch(&wanted, objects->versions, objects->version_count, sizeof(wanted), by_id);
 }
 
-bool cairn_srv_run_objects_touch(const struct cairn_srv_run_objects *objects, const char *id) {
-    struct cairn_srv_seen wanted = {0};
+bool srv_run_objects_touch(const struct srv_run_objects *objects, const char *id) {
+    struct srv_seen wanted = {0};
     if (!objects->touched_count || !cairn_text_copy(wanted.id.text, sizeof(wanted.id.text), id))
         return false;
     return bsearch(&wanted, objects->touched, objects->touched_count, sizeof(wanted), by_id);
 }
 
-bool cairn_srv_run_objects_has_attempt(const struct cairn_srv_run_objects *objects,
-                                       uint64_t number) {
+bool srv_run_objects_has_attempt(const struct srv_run_objects *objects, uint64_t number) {
     return objects->attempt_count &&
            bsearch(&number, objects->attempts, objects->attempt_count, sizeof(number), by_number);
 }
 
-static enum cairn_code join_objects(struct cairn_srv_run_objects *objects,
-                                    const struct cairn_srv_run_objects *more,
-                                    struct cairn_error *err) {
+static enum cairn_code join_objects(struct srv_run_objects *objects,
+                                    const struct srv_run_objects *more, struct cairn_error *err) {
     for (size_t i = 0; i < more->version_count; i++)
         CAIRN_TRY(add_version(objects, &more->versions[i], err));
     for (size_t i = 0; i < more->mark_count; i++)
@@ -263,41 +255,33 @@ static enum cairn_code join_objects(struct cairn_srv_run_objects *objects,
     return CAIRN_OK;
 }
 
-static enum cairn_code list_all(struct cairn_srv_run_objects *objects,
-                                struct cairn_store_worker *worker, const char *prefix,
-                                size_t run_size, struct cairn_error *err) {
-    CAIRN_AUTO_HEAP char *page = NULL;
-    for (size_t pages = 0; pages < PAGES_MAX; pages++) {
-        CAIRN_AUTO(store_listing) listing = {0};
-        struct cairn_store_request list = {
-            .op = CAIRN_STORE_LIST, .key = prefix, .page = page, .listing = &listing};
-        CAIRN_TRY(cairn_store_perform(worker, &list, err));
-        for (size_t i = 0; i < listing.count; i++) {
-            const char *key = listing.entries[i].key;
+static enum cairn_code list_all(struct srv_run_objects *objects, struct cairn_store_worker *worker,
+                                const char *prefix, size_t run_size, struct cairn_error *err) {
+    CAIRN_AUTO(store_pages) pages = {.list = {.op = CAIRN_STORE_LIST, .key = prefix}};
+    while (!pages.ended && pages.count < PAGES_MAX) {
+        CAIRN_TRY(cairn_store_pages_next(&pages, worker, err));
+        for (size_t i = 0; i < pages.listing.count; i++) {
+            const char *key = pages.listing.entries[i].key;
             if (!cairn_text_starts(key, prefix))
                 return cairn_fail(err, CAIRN_STORE, "the store listed %s below %s", key, prefix);
             CAIRN_TRY(take_key(objects, key + run_size, err));
         }
-        free(page);
-        page = CAIRN_TAKE(listing.next_page);
-        if (!page) return CAIRN_OK;
     }
+    if (pages.ended) return CAIRN_OK;
     return cairn_fail(err, CAIRN_TOO_LARGE, "%s has more than %d pages", prefix, PAGES_MAX);
 }
 
-enum cairn_code cairn_srv_run_objects_list(struct cairn_srv_run_objects *objects,
-                                           struct cairn_store_worker *worker, bool attempts_only,
-                                           struct cairn_error *err) {
+enum cairn_code srv_run_objects_list(struct srv_run_objects *objects,
+                                     struct cairn_store_worker *worker, bool attempts_only,
+                                     struct cairn_error *err) {
     char prefix[2 * CAIRN_NAME_BYTES_MAX + 16];
     int size = snprintf(prefix, sizeof(prefix), "%s/%s/", objects->name.project, objects->name.run);
     if (attempts_only) snprintf(prefix + size, sizeof(prefix) - (size_t)size, "attempts/");
     struct cairn_error why = {0};
     enum cairn_code code = list_all(objects, worker, prefix, (size_t)size, &why);
     objects->listed = code == CAIRN_OK;
-    if (code && code != CAIRN_FORBIDDEN && code != CAIRN_UNSUPPORTED) {
-        if (err) *err = why;
-        return code;
-    }
+    if (code && code != CAIRN_FORBIDDEN && code != CAIRN_UNSUPPORTED)
+        return cairn_pass(err, code, &why);
     put_together(objects);
     return CAIRN_OK;
 }
@@ -319,17 +303,14 @@ static enum cairn_code read_attempt_at(struct cairn_store_worker *worker, const 
     return not_so(code, key, err);
 }
 
-enum cairn_code cairn_srv_attempt_read(struct cairn_store_worker *worker,
-                                       const struct cairn_run_name *name, uint64_t attempt,
-                                       struct cairn_attempt_record *ret, struct cairn_error *err) {
+enum cairn_code srv_attempt_read(struct cairn_store_worker *worker,
+                                 const struct cairn_run_name *name, uint64_t attempt,
+                                 struct cairn_attempt_record *ret, struct cairn_error *err) {
     struct cairn_key key;
     struct cairn_error why = {0}, unused = {0};
     cairn_key_attempt(name, attempt, &key);
     enum cairn_code code = read_attempt_at(worker, key.text, name, attempt, ret, &why);
-    if (code != CAIRN_CORRUPT && code != CAIRN_NOT_FOUND) {
-        if (code && err) *err = why;
-        return code;
-    }
+    if (code != CAIRN_CORRUPT && code != CAIRN_NOT_FOUND) return cairn_pass(err, code, &why);
     cairn_key_attempt_copy(name, attempt, &key);
     enum cairn_code copied = read_attempt_at(worker, key.text, name, attempt, ret, &unused);
     if (!copied) return CAIRN_OK;
@@ -338,11 +319,10 @@ enum cairn_code cairn_srv_attempt_read(struct cairn_store_worker *worker,
     return code == CAIRN_NOT_FOUND ? copied : code;
 }
 
-enum cairn_code cairn_srv_committed_read(struct cairn_store_worker *worker,
-                                         const struct cairn_version_place *place,
-                                         struct cairn_record *ret_record,
-                                         struct cairn_manifest *ret_manifest,
-                                         struct cairn_error *err) {
+enum cairn_code srv_committed_read(struct cairn_store_worker *worker,
+                                   const struct cairn_version_place *place,
+                                   struct cairn_record *ret_record,
+                                   struct cairn_manifest *ret_manifest, struct cairn_error *err) {
     static const enum cairn_document documents[] = {CAIRN_DOCUMENT_RECORD, CAIRN_DOCUMENT_MANIFEST};
     struct cairn_document_source source = cairn_store_documents(worker, NULL);
     CAIRN_AUTO(committed) committed = {.place = *place};
@@ -360,59 +340,54 @@ enum cairn_code cairn_srv_committed_read(struct cairn_store_worker *worker,
 
 /* ---- one run in all stores ---- */
 
-enum cairn_code cairn_srv_run_store_within(const struct cairn_srv_run_stores *stores, size_t index,
-                                           enum cairn_code code, struct cairn_error *err) {
+enum cairn_code srv_run_store_within(const struct srv_run_stores *stores, size_t index,
+                                     enum cairn_code code, struct cairn_error *err) {
     if (!code || stores->count < 2) return code;
     return cairn_within(err, code, "store %s", stores->stores[index].name);
 }
 
-static enum cairn_code open_one(struct cairn_srv_run_stores *stores, struct cairn_srv_tier *tier,
+static enum cairn_code open_one(struct srv_run_stores *stores, struct srv_tier *tier,
                                 struct cairn_error *err) {
-    struct cairn_srv *server = stores->server;
-    CAIRN_ASSERT(stores->count < CAIRN_SRV_TIERS_MAX);
-    struct cairn_srv_run_store *one = &stores->stores[stores->count++];
-    *one = (struct cairn_srv_run_store){.tier = tier, .name = tier->name};
-    CAIRN_TRY(cairn_srv_tier_borrow(server, tier, &one->worker, err));
+    struct srv *server = stores->server;
+    CAIRN_ASSERT(stores->count < SRV_TIERS_MAX);
+    struct srv_run_store *one = &stores->stores[stores->count++];
+    *one = (struct srv_run_store){.tier = tier, .name = tier->name};
+    CAIRN_TRY(srv_tier_borrow(server, tier, &one->worker, err));
     one->borrowed = true;
-    return cairn_srv_tier_ready(server, tier, one->worker, err);
+    return srv_tier_ready(server, tier, one->worker, err);
 }
 
-enum cairn_code cairn_srv_run_stores_open(struct cairn_srv_run_stores *stores,
-                                          struct cairn_srv *server,
-                                          struct cairn_store_worker *worker,
-                                          struct cairn_error *err) {
-    struct cairn_srv_tiers *tiers = server->tiers;
-    *stores = (struct cairn_srv_run_stores){.server = server, .count = 1};
-    stores->stores[0] =
-        (struct cairn_srv_run_store){.tier = tiers ? &tiers->tiers[tiers->main] : NULL,
-                                     .name = CAIRN_SRV_TIER_MAIN,
-                                     .worker = worker};
+enum cairn_code srv_run_stores_open(struct srv_run_stores *stores, struct srv *server,
+                                    struct cairn_store_worker *worker, struct cairn_error *err) {
+    struct srv_tiers *tiers = server->tiers;
+    *stores = (struct srv_run_stores){.server = server, .count = 1};
+    stores->stores[0] = (struct srv_run_store){
+        .tier = tiers ? &tiers->tiers[tiers->main] : NULL, .name = SRV_TIER_MAIN, .worker = worker};
     for (size_t i = 0; tiers && i < tiers->count; i++)
         if (i != tiers->main && !tiers->tiers[i].left_out)
             CAIRN_TRY(open_one(stores, &tiers->tiers[i], err));
     return CAIRN_OK;
 }
 
-void cairn_srv_run_stores_release(struct cairn_srv_run_stores *stores) {
+void srv_run_stores_release(struct srv_run_stores *stores) {
     for (size_t i = 0; i < stores->count; i++) {
-        struct cairn_srv_run_store *one = &stores->stores[i];
-        if (one->borrowed) cairn_srv_tier_return(stores->server, one->tier, one->worker);
-        cairn_srv_run_objects_release(&one->objects);
+        struct srv_run_store *one = &stores->stores[i];
+        if (one->borrowed) srv_tier_return(stores->server, one->tier, one->worker);
+        srv_run_objects_release(&one->objects);
     }
-    *stores = (struct cairn_srv_run_stores){0};
+    *stores = (struct srv_run_stores){0};
 }
 
-enum cairn_code cairn_srv_run_stores_list(struct cairn_srv_run_stores *stores,
-                                          struct cairn_srv_run_objects *ret,
-                                          struct cairn_error *err) {
+enum cairn_code srv_run_stores_list(struct srv_run_stores *stores, struct srv_run_objects *ret,
+                                    struct cairn_error *err) {
     for (size_t i = 0; i < stores->count; i++) {
-        struct cairn_srv_run_store *one = &stores->stores[i];
+        struct srv_run_store *one = &stores->stores[i];
         one->objects.name = ret->name;
-        enum cairn_code code = cairn_srv_run_objects_list(&one->objects, one->worker, false, err);
+        enum cairn_code code = srv_run_objects_list(&one->objects, one->worker, false, err);
         if (!code && !one->objects.listed)
             code = cairn_fail(err, CAIRN_FORBIDDEN, "these keys may not list the store");
         if (!code) code = join_objects(ret, &one->objects, err);
-        if (code) return cairn_srv_run_store_within(stores, i, code, err);
+        if (code) return srv_run_store_within(stores, i, code, err);
     }
     ret->listed = true;
     return CAIRN_OK;

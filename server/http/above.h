@@ -14,16 +14,14 @@
 
 /* server/handle.c: runs the handler of request->route; touches no HTTP state. *reply is zeroed or
  * from the previous run. A grant with a higher attempt than the catalog's freezes its run (Q6). */
-enum cairn_code cairn_srv_handle(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
-                                 struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_handle(struct srv_request *request, struct srv_reply *reply,
+                           struct cairn_error *err) CAIRN_MUST_USE;
 /* server/handle.c: the deadlines thread calls this several times a second. */
-void cairn_srv_housekeep(struct cairn_srv *server);
+void srv_housekeep(struct srv *server);
 /* server/handle.c: ends flows of unknown size and refuses new ones. */
-void cairn_srv_end_flows(struct cairn_srv *server);
+void srv_end_flows(struct srv *server);
 /* server/access/limits.c: authorizes the call and sets request->caller. */
-enum cairn_code cairn_srv_judge(struct cairn_srv_request *request,
-                                struct cairn_error *err) CAIRN_MUST_USE;
-/* Call once per request, with cairn_srv_judge's result. CAIRN_RATE_LIMITED sets *ret_wait_ms. */
-enum cairn_code cairn_srv_judge_rate(const struct cairn_srv_request *request,
-                                     enum cairn_code judged, uint64_t *ret_wait_ms,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_judge(struct srv_request *request, struct cairn_error *err) CAIRN_MUST_USE;
+/* Call once per request, with srv_judge's result. CAIRN_RATE_LIMITED sets *ret_wait_ms. */
+enum cairn_code srv_judge_rate(const struct srv_request *request, enum cairn_code judged,
+                               uint64_t *ret_wait_ms, struct cairn_error *err) CAIRN_MUST_USE;

@@ -7,34 +7,16 @@
 #include <stdlib.h>
 #include <strings.h>
 
-#include "common/hash/hash.h"
 #include "common/net.h"
-#include "common/text.h"
 #include "server/http/above.h"
 #include "server/http/inside.h"
-
-static uint64_t body_limit(enum cairn_route_id id) {
-    switch (id) {
-    case CAIRN_ROUTE_TABLE_PUT:
-        return 64 * CAIRN_MIB;
-    case CAIRN_ROUTE_SHARD_REGISTER:
-        return 32 * CAIRN_MIB;
-    case CAIRN_ROUTE_CHECKPOINT_BEGIN:
-        return 8 * CAIRN_MIB;
-    case CAIRN_ROUTE_ATTEMPT_OPEN:
-    case CAIRN_ROUTE_NODE_PUT:
-        return 4 * CAIRN_MIB;
-    default:
-        return CAIRN_MIB;
-    }
-}
 
 static bool takes_body(const char *method) {
     return !strcmp(method, "PUT") || !strcmp(method, "POST") || !strcmp(method, "PATCH");
 }
 
-bool cairn_srv_http_header(const struct cairn_srv_exchange *exchange, const char *name, char *ret,
-                           size_t capacity, bool *ret_there) {
+bool srv_http_header(const struct srv_exchange *exchange, const char *name, char *ret,
+                     size_t capacity, bool *ret_there) {
     const char *value = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, name);
     size_t size = value ? strlen(value) : 0;
     while (size && (value[size - 1] == ' ' || value[size - 1] == '\t')) size--;
@@ -46,9 +28,9 @@ bool cairn_srv_http_header(const struct cairn_srv_exchange *exchange, const char
     return true;
 }
 
-static enum cairn_code copy_header(const struct cairn_srv_exchange *exchange, const char *name,
-                                   char *to, size_t capacity, struct cairn_error *err) {
-    if (cairn_srv_http_header(exchange, name, to, capacity, NULL)) return CAIRN_OK;
+static enum cairn_code copy_header(const struct srv_exchange *exchange, const char *name, char *to,
+                                   size_t capacity, struct cairn_error *err) {
+    if (srv_http_header(exchange, name, to, capacity, NULL)) return CAIRN_OK;
     return cairn_fail(err, CAIRN_INVALID, "the header %s is longer than %zu bytes", name,
                       capacity - 1);
 }
@@ -74,8 +56,8 @@ static void restore_tags(char *list) {
     *to = '\0';
 }
 
-static enum cairn_code copy_headers(struct cairn_srv_exchange *exchange, struct cairn_error *err) {
-    struct cairn_srv_request *request = &exchange->request;
+static enum cairn_code copy_headers(struct srv_exchange *exchange, struct cairn_error *err) {
+    struct srv_request *request = &exchange->request;
     struct {
         const char *name;
         char *to;
@@ -94,27 +76,27 @@ static enum cairn_code copy_headers(struct cairn_srv_exchange *exchange, struct 
     restore_tags(request->if_match);
     restore_tags(request->if_none_match);
     /* Browsers send long ones; a value that does not fit names no type that is served here. */
-    (void)cairn_srv_http_header(exchange, "Accept", request->accept, sizeof(request->accept), NULL);
-    (void)cairn_srv_http_header(exchange, "Accept-Encoding", request->accept_encoding,
-                                sizeof(request->accept_encoding), NULL);
-    (void)cairn_srv_http_header(exchange, "Prefer", request->prefer, sizeof(request->prefer), NULL);
+    (void)srv_http_header(exchange, "Accept", request->accept, sizeof(request->accept), NULL);
+    (void)srv_http_header(exchange, "Accept-Encoding", request->accept_encoding,
+                          sizeof(request->accept_encoding), NULL);
+    (void)srv_http_header(exchange, "Prefer", request->prefer, sizeof(request->prefer), NULL);
     return CAIRN_OK;
 }
 
 /* The token's text is not kept: neither in the request nor on this stack. */
-static void read_credential(struct cairn_srv_exchange *exchange) {
-    struct cairn_srv_request *request = &exchange->request;
-    char value[CAIRN_SRV_AUTHORIZATION_BYTES];
+static void read_credential(struct srv_exchange *exchange) {
+    struct srv_request *request = &exchange->request;
+    char value[SRV_AUTHORIZATION_BYTES];
     bool there = false;
-    bool fits = cairn_srv_http_header(exchange, "Authorization", value, sizeof(value), &there);
-    if (there) cairn_srv_credential_read(fits ? value : "", &request->credential);
+    bool fits = srv_http_header(exchange, "Authorization", value, sizeof(value), &there);
+    if (there) srv_credential_read(fits ? value : "", &request->credential);
     cairn_wipe(value, sizeof(value));
 }
 
 /* A route with GET also accepts HEAD. */
-static enum cairn_code match(struct cairn_srv_exchange *exchange, const char *method,
+static enum cairn_code match(struct srv_exchange *exchange, const char *method,
                              struct cairn_view path, struct cairn_error *err) {
-    struct cairn_srv_request *request = &exchange->request;
+    struct srv_request *request = &exchange->request;
     struct cairn_error first = {0};
     enum cairn_code code =
         cairn_route_match(method, path, &request->route, &request->params, &first);
@@ -123,7 +105,7 @@ static enum cairn_code match(struct cairn_srv_exchange *exchange, const char *me
     if (code == CAIRN_METHOD) {
         char allow[CAIRN_ROUTE_ALLOW_BYTES];
         cairn_route_allow(path, allow);
-        cairn_srv_reply_header(&exchange->reply, "Allow", "%s", allow);
+        srv_reply_header(&exchange->reply, "Allow", "%s", allow);
     }
     if (code) *err = first;
     return code;
@@ -135,26 +117,26 @@ static bool is_type(const char *type, const char *wanted) {
     return !strncasecmp(type, wanted, size) && (!type[size] || strchr("; \t", type[size]));
 }
 
-static enum cairn_code check_type(const struct cairn_srv_exchange *exchange,
-                                  struct cairn_error *err) {
+static enum cairn_code check_type(const struct srv_exchange *exchange, struct cairn_error *err) {
     char encoding[64], type[128];
     CAIRN_TRY(copy_header(exchange, "Content-Encoding", encoding, sizeof(encoding), err));
     CAIRN_TRY(copy_header(exchange, "Content-Type", type, sizeof(type), err));
-    bool bytes = exchange->request.route->id == CAIRN_ROUTE_TABLE_PUT;
-    const char *wanted = bytes ? "application/octet-stream" : "application/json";
+    const struct cairn_route *route = exchange->request.route;
+    const char *wanted = route->bytes ? "application/octet-stream" : "application/json";
     if (encoding[0] && strcasecmp(encoding, "identity"))
         return cairn_fail(err, CAIRN_MEDIA_TYPE, "Content-Encoding %s is not taken", encoding);
     if (is_type(type, wanted)) return CAIRN_OK;
-    bool merges = !strcmp(exchange->request.route->method, "PATCH"); /* RFC 7396 */
+    bool merges = !strcmp(route->method, "PATCH"); /* RFC 7396 */
     if (merges && is_type(type, "application/merge-patch+json")) return CAIRN_OK;
     return cairn_fail(err, CAIRN_MEDIA_TYPE, "Content-Type must be %s, not %s", wanted,
                       type[0] ? type : "absent");
 }
 
-static enum cairn_code check_body(struct cairn_srv_exchange *exchange, const char *method,
+static enum cairn_code check_body(struct srv_exchange *exchange, const char *method,
                                   struct cairn_error *err) {
     char text[32], expect[32];
-    uint64_t size = 0, limit = body_limit(exchange->request.route->id);
+    unsigned mib = exchange->request.route->body_mib;
+    uint64_t size = 0, limit = (mib ? mib : 1) * CAIRN_MIB;
     CAIRN_TRY(copy_header(exchange, "Content-Length", text, sizeof(text), err));
     CAIRN_TRY(copy_header(exchange, "Expect", expect, sizeof(expect), err));
     enum cairn_code code = text[0] ? cairn_parse_u64(cairn_view_of(text), &size, err) : CAIRN_OK;
@@ -181,25 +163,24 @@ static enum MHD_Result count_one(void *cls, enum MHD_ValueKind kind, const char 
 }
 
 /* A header that comes twice is ignored: which one is meant is unknown. */
-static void note_trace(struct cairn_srv_exchange *exchange) {
+static void note_trace(struct srv_exchange *exchange) {
     char text[256];
     unsigned count = 0;
     (void)MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, count_one, &count);
-    if (count == 1 && cairn_srv_http_header(exchange, "traceparent", text, sizeof(text), NULL))
+    if (count == 1 && srv_http_header(exchange, "traceparent", text, sizeof(text), NULL))
         (void)cairn_trace_parse(cairn_view_of(text), &exchange->request.trace);
 }
 
 /* Authorizes the request before its body is buffered. */
-static enum cairn_code judge(struct cairn_srv_exchange *exchange, struct cairn_error *err) {
-    struct cairn_srv_request *request = &exchange->request;
+static enum cairn_code judge(struct srv_exchange *exchange, struct cairn_error *err) {
+    struct srv_request *request = &exchange->request;
     struct cairn_error why = {0};
     uint64_t wait_ms = 0;
-    enum cairn_code judged = cairn_srv_judge(request, &why);
-    enum cairn_code code = cairn_srv_judge_rate(request, judged, &wait_ms, err);
+    enum cairn_code judged = srv_judge(request, &why);
+    enum cairn_code code = srv_judge_rate(request, judged, &wait_ms, err);
     if (code) {
-        cairn_srv_reply_header(&exchange->reply, "Retry-After", "%" PRIu64, (wait_ms + 999) / 1000);
-        cairn_srv_reply_extra(&exchange->reply, "retry_after_ms",
-                              json_integer((json_int_t)wait_ms));
+        srv_reply_header(&exchange->reply, "Retry-After", "%" PRIu64, (wait_ms + 999) / 1000);
+        srv_reply_extra(&exchange->reply, "retry_after_ms", json_integer((json_int_t)wait_ms));
         return code;
     }
     if (judged) *err = why;
@@ -207,17 +188,17 @@ static enum cairn_code judge(struct cairn_srv_exchange *exchange, struct cairn_e
 }
 
 /* Strips public_url's path where a proxy has passed it on. */
-static void take_off_prefix(const struct cairn_srv_settings *settings, struct cairn_view *path) {
-    const char *prefix = cairn_srv_public_path(settings);
+static void take_off_prefix(const struct srv_settings *settings, struct cairn_view *path) {
+    const char *prefix = srv_public_path(settings);
     size_t size = strlen(prefix);
     const char *text = path->data;
     if (!size || path->size <= size || memcmp(text, prefix, size) || text[size] != '/') return;
     *path = (struct cairn_view){text + size, path->size - size};
 }
 
-enum cairn_code cairn_srv_http_accept(struct cairn_srv_exchange *exchange, const char *method,
-                                      struct cairn_error *err) {
-    struct cairn_srv_request *request = &exchange->request;
+enum cairn_code srv_http_accept(struct srv_exchange *exchange, const char *method,
+                                struct cairn_error *err) {
+    struct srv_request *request = &exchange->request;
     struct cairn_view path, query;
     note_trace(exchange);
     cairn_route_split(cairn_view_of(exchange->target), &path, &query);
@@ -231,7 +212,7 @@ enum cairn_code cairn_srv_http_accept(struct cairn_srv_exchange *exchange, const
     request->path = strndup(path.data, path.size);
     if (!request->path) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a path");
     request->head_only = !strcmp(method, "HEAD");
-    CAIRN_TRY(cairn_srv_site_check(exchange, method, err));
+    CAIRN_TRY(srv_site_check(exchange, method, err));
     if (exchange->asks_only) return CAIRN_OK;
     CAIRN_TRY(match(exchange, method, path, err));
     if (query.data) CAIRN_TRY(cairn_query_parse(query, &request->query, err));
@@ -256,7 +237,7 @@ enum cairn_code cairn_srv_http_accept(struct cairn_srv_exchange *exchange, const
 #define V1_BYTES_MAX 107
 #define V2_HEAD_BYTES 16
 
-struct cairn_srv_trusted {
+struct srv_trusted {
     uint8_t address[16]; /* IPv4 as ::ffff:a.b.c.d */
     unsigned bits;
 };
@@ -271,7 +252,7 @@ static bool parse_address(const char *text, uint8_t ret[16], bool *ret_four) {
     return true;
 }
 
-static bool is_within(const uint8_t address[16], const struct cairn_srv_trusted *net) {
+static bool is_within(const uint8_t address[16], const struct srv_trusted *net) {
     for (unsigned i = 0; i < net->bits; i++) {
         uint8_t mask = (uint8_t)(0x80 >> (i % 8));
         if ((address[i / 8] ^ net->address[i / 8]) & mask) return false;
@@ -279,7 +260,7 @@ static bool is_within(const uint8_t address[16], const struct cairn_srv_trusted 
     return true;
 }
 
-static bool trusts(const struct cairn_srv_http *http, const char *text) {
+static bool trusts(const struct srv_http *http, const char *text) {
     uint8_t address[16];
     bool four = false;
     if (!http->trusted_count || !parse_address(text, address, &four)) return false;
@@ -289,7 +270,7 @@ static bool trusts(const struct cairn_srv_http *http, const char *text) {
 }
 
 /* "10.0.0.7", "10.0.0.0/8", "fd00::/8" */
-static enum cairn_code parse_net(const char *text, struct cairn_srv_trusted *ret,
+static enum cairn_code parse_net(const char *text, struct srv_trusted *ret,
                                  struct cairn_error *err) {
     char address[ADDRESS_BYTES] = "";
     uint64_t bits = 0;
@@ -308,7 +289,7 @@ static enum cairn_code parse_net(const char *text, struct cairn_srv_trusted *ret
     return CAIRN_OK;
 }
 
-static bool is_by_proxy_protocol(const struct cairn_srv_http *http) {
+static bool is_by_proxy_protocol(const struct srv_http *http) {
     return !strcasecmp(http->server->settings->trusted_header, "PROXY");
 }
 
@@ -321,7 +302,7 @@ static enum cairn_code check_header(const char *name, struct cairn_error *err) {
                       name);
 }
 
-enum cairn_code cairn_srv_proxied_open(struct cairn_srv_http *http, struct cairn_error *err) {
+enum cairn_code srv_proxied_open(struct srv_http *http, struct cairn_error *err) {
     const char *list = http->server->settings->trusted_proxies;
     http->trusted = calloc(strlen(list) / 2 + 1, sizeof(*http->trusted));
     if (!http->trusted) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for trusted proxies");
@@ -382,8 +363,8 @@ static void address_in(const char *word, size_t size, bool forwarded, char ret[A
     (void)cairn_text_copy(ret, ADDRESS_BYTES, at);
 }
 
-void cairn_srv_proxied_note(struct cairn_srv_exchange *exchange) {
-    const struct cairn_srv_http *http = exchange->http;
+void srv_proxied_note(struct srv_exchange *exchange) {
+    const struct srv_http *http = exchange->http;
     char *from = exchange->request.from;
     if (is_by_proxy_protocol(http) || !trusts(http, from)) return;
     bool forwarded = !strcasecmp(http->server->settings->trusted_header, "Forwarded");
@@ -404,7 +385,7 @@ void cairn_srv_proxied_note(struct cairn_srv_exchange *exchange) {
     }
 }
 
-bool cairn_srv_proxied_is_proxy(const struct cairn_srv_http *http, const struct sockaddr *address) {
+bool srv_proxied_is_proxy(const struct srv_http *http, const struct sockaddr *address) {
     char text[INET6_ADDRSTRLEN] = "";
     const void *at = NULL;
     if (address && address->sa_family == AF_INET)
@@ -416,9 +397,8 @@ bool cairn_srv_proxied_is_proxy(const struct cairn_srv_http *http, const struct 
 
 /* ---- the PROXY protocol (haproxy's doc/proxy-protocol.txt) ---- */
 
-bool cairn_srv_proxied_speaks(const struct cairn_srv_http *http, const struct sockaddr *address) {
-    return http->trusted_count && is_by_proxy_protocol(http) &&
-           cairn_srv_proxied_is_proxy(http, address);
+bool srv_proxied_speaks(const struct srv_http *http, const struct sockaddr *address) {
+    return http->trusted_count && is_by_proxy_protocol(http) && srv_proxied_is_proxy(http, address);
 }
 
 static void set_address(const uint8_t *address, bool four, uint16_t port,
@@ -435,59 +415,54 @@ static void set_address(const uint8_t *address, bool four, uint16_t port,
 }
 
 /* "PROXY TCP4 192.0.2.1 192.0.2.2 4711 7420\r\n" */
-static enum cairn_srv_proxy_header read_first(const uint8_t *bytes, size_t size,
-                                              struct sockaddr_storage *ret_address,
-                                              size_t *ret_size) {
+static enum srv_proxy_header read_first(const uint8_t *bytes, size_t size,
+                                        struct sockaddr_storage *ret_address, size_t *ret_size) {
     const uint8_t *end = memchr(bytes, '\n', cairn_min_u64(size, V1_BYTES_MAX));
     char line[V1_BYTES_MAX + 1], kind[8] = "", address[48] = "";
     uint8_t parsed[16];
     bool four = false;
-    if (!end)
-        return size < V1_BYTES_MAX ? CAIRN_SRV_PROXY_HEADER_MORE : CAIRN_SRV_PROXY_HEADER_BROKEN;
+    if (!end) return size < V1_BYTES_MAX ? SRV_PROXY_HEADER_MORE : SRV_PROXY_HEADER_BROKEN;
     snprintf(line, sizeof(line), "%.*s", (int)(end - bytes), (const char *)bytes);
     *ret_size = (size_t)(end - bytes) + 1;
     bool said = sscanf(line, "PROXY %7s %47s", kind, address) >= 1;
-    if (said && !strncmp(kind, "UNKNOWN", 7)) return CAIRN_SRV_PROXY_HEADER_WHOLE;
+    if (said && !strncmp(kind, "UNKNOWN", 7)) return SRV_PROXY_HEADER_WHOLE;
     if (!said || strncmp(kind, "TCP", 3) != 0 || end == bytes || end[-1] != '\r' ||
         !parse_address(address, parsed, &four) || four != !strcmp(kind, "TCP4"))
-        return CAIRN_SRV_PROXY_HEADER_BROKEN;
+        return SRV_PROXY_HEADER_BROKEN;
     set_address(four ? parsed + 12 : parsed, four, 0, ret_address);
-    return CAIRN_SRV_PROXY_HEADER_WHOLE;
+    return SRV_PROXY_HEADER_WHOLE;
 }
 
 /* A signature of 12 bytes, version and command, family, length, addresses, then extensions. */
-static enum cairn_srv_proxy_header read_second(const uint8_t *bytes, size_t size,
-                                               struct sockaddr_storage *ret_address,
-                                               size_t *ret_size) {
-    if (size < V2_HEAD_BYTES) return CAIRN_SRV_PROXY_HEADER_MORE;
+static enum srv_proxy_header read_second(const uint8_t *bytes, size_t size,
+                                         struct sockaddr_storage *ret_address, size_t *ret_size) {
+    if (size < V2_HEAD_BYTES) return SRV_PROXY_HEADER_MORE;
     size_t length = (size_t)bytes[14] << 8 | bytes[15], whole = V2_HEAD_BYTES + length;
     unsigned command = bytes[12] & 0x0f, family = bytes[13] >> 4;
-    if (bytes[12] >> 4 != 2 || command > 1 || whole > CAIRN_SRV_PROXY_HEADER_BYTES)
-        return CAIRN_SRV_PROXY_HEADER_BROKEN;
-    if (size < whole) return CAIRN_SRV_PROXY_HEADER_MORE;
+    if (bytes[12] >> 4 != 2 || command > 1 || whole > SRV_PROXY_HEADER_BYTES)
+        return SRV_PROXY_HEADER_BROKEN;
+    if (size < whole) return SRV_PROXY_HEADER_MORE;
     *ret_size = whole;
-    if (!command || (family != 1 && family != 2)) return CAIRN_SRV_PROXY_HEADER_WHOLE;
-    if (length < (family == 1 ? 12 : 36)) return CAIRN_SRV_PROXY_HEADER_BROKEN;
+    if (!command || (family != 1 && family != 2)) return SRV_PROXY_HEADER_WHOLE;
+    if (length < (family == 1 ? 12 : 36)) return SRV_PROXY_HEADER_BROKEN;
     set_address(bytes + V2_HEAD_BYTES, family == 1, 0, ret_address);
-    return CAIRN_SRV_PROXY_HEADER_WHOLE;
+    return SRV_PROXY_HEADER_WHOLE;
 }
 
-enum cairn_srv_proxy_header cairn_srv_proxied_header(const uint8_t *bytes, size_t size,
-                                                     struct sockaddr_storage *ret_address,
-                                                     size_t *ret_size) {
+enum srv_proxy_header srv_proxied_header(const uint8_t *bytes, size_t size,
+                                         struct sockaddr_storage *ret_address, size_t *ret_size) {
     static const uint8_t second[] = "\r\n\r\n\0\r\nQUIT\n";
     size_t known = cairn_min_u64(size, sizeof(second) - 1);
     *ret_size = 0;
     if (size && !memcmp(bytes, "PROXY ", cairn_min_u64(size, 6)))
-        return size < 6 ? CAIRN_SRV_PROXY_HEADER_MORE
-                        : read_first(bytes, size, ret_address, ret_size);
+        return size < 6 ? SRV_PROXY_HEADER_MORE : read_first(bytes, size, ret_address, ret_size);
     if (size && !memcmp(bytes, second, known))
-        return known < sizeof(second) - 1 ? CAIRN_SRV_PROXY_HEADER_MORE
+        return known < sizeof(second) - 1 ? SRV_PROXY_HEADER_MORE
                                           : read_second(bytes, size, ret_address, ret_size);
-    return size ? CAIRN_SRV_PROXY_HEADER_WHOLE : CAIRN_SRV_PROXY_HEADER_MORE;
+    return size ? SRV_PROXY_HEADER_WHOLE : SRV_PROXY_HEADER_MORE;
 }
 
-void cairn_srv_proxied_caller(const struct cairn_srv_exchange *exchange, uint8_t ret[16]) {
+void srv_proxied_caller(const struct srv_exchange *exchange, uint8_t ret[16]) {
     union {
         struct sockaddr any;
         struct sockaddr_in four;

@@ -14,13 +14,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/clock.h"
 #include "common/log.h"
 #include "common/net.h"
 #include "server/http/inside.h"
 #include "server/metrics.h"
 
-#define LOBBY_MAX CAIRN_SRV_LOBBY_MAX
+#define LOBBY_MAX SRV_LOBBY_MAX
 #define FULL_LOOK_MS 20
 #define CLOSING_LOOK_MS 1 /* while connections are closing */
 #define SPARE_MAX 32      /* places that idle connections vacate for new callers */
@@ -45,8 +44,8 @@ struct guest {
     socklen_t address_size;
 };
 
-struct cairn_srv_lobby {
-    struct cairn_srv_http *http;
+struct srv_lobby {
+    struct srv_http *http;
     struct guest guests[LOBBY_MAX]; /* in order of arrival */
     size_t count;
     uint64_t say_ms, anew_ms;
@@ -65,7 +64,7 @@ static void probe_peer(int fd) {
 }
 
 /* The library closes a socket that it refuses. */
-static void hand_over(struct cairn_srv_http *http, const struct guest *guest) {
+static void hand_over(struct srv_http *http, const struct guest *guest) {
     probe_peer(guest->fd);
     atomic_fetch_add(&http->connections, 1);
     if (MHD_add_connection(http->daemon, guest->fd, (const struct sockaddr *)&guest->address,
@@ -74,7 +73,7 @@ static void hand_over(struct cairn_srv_http *http, const struct guest *guest) {
 }
 
 /* A connection for which the library had no memory never began, so its end is not notified. */
-static void count_anew(struct cairn_srv_http *http) {
+static void count_anew(struct srv_http *http) {
     const union MHD_DaemonInfo *info =
         MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
     if (info) http->connections = info->num_connections;
@@ -82,13 +81,13 @@ static void count_anew(struct cairn_srv_http *http) {
 
 /* Near the bound, closes the longest idle connection for each new caller, so that the caller need
  * not wait for a place. False: no connection is closing. */
-static bool keep_spare(struct cairn_srv_http *http, uint64_t idle_ms) {
+static bool keep_spare(struct srv_http *http, uint64_t idle_ms) {
     uint32_t spare = (uint32_t)cairn_min_u64(SPARE_MAX, http->connections_max / 8);
     uint32_t idle_max = http->connections_max - spare, now = http->connections;
-    return now > idle_max && cairn_srv_conn_make_room(http, now - idle_max, idle_ms);
+    return now > idle_max && srv_conn_make_room(http, now - idle_max, idle_ms);
 }
 
-static void leave(struct cairn_srv_lobby *lobby, size_t index) {
+static void leave(struct srv_lobby *lobby, size_t index) {
     lobby->count--;
     memmove(&lobby->guests[index], &lobby->guests[index + 1],
             (lobby->count - index) * sizeof(lobby->guests[0]));
@@ -103,20 +102,19 @@ static bool is_health(const char *first, size_t size) {
 }
 
 /* Removes the PROXY header; the bytes behind it are the caller's. False: close the connection. */
-static bool read_header(struct cairn_srv_lobby *lobby, struct guest *guest) {
-    uint8_t bytes[CAIRN_SRV_PROXY_HEADER_BYTES];
+static bool read_header(struct srv_lobby *lobby, struct guest *guest) {
+    uint8_t bytes[SRV_PROXY_HEADER_BYTES];
     struct sockaddr_storage named = {0};
     size_t size = 0;
     uint64_t unsaid = 0;
     ssize_t came = recv(guest->fd, bytes, sizeof(bytes), MSG_PEEK | MSG_DONTWAIT);
     if (came < 0) return true;
-    enum cairn_srv_proxy_header found =
-        cairn_srv_proxied_header(bytes, (size_t)came, &named, &size);
-    if (came && found == CAIRN_SRV_PROXY_HEADER_MORE) {
+    enum srv_proxy_header found = srv_proxied_header(bytes, (size_t)came, &named, &size);
+    if (came && found == SRV_PROXY_HEADER_MORE) {
         guest->look_at_ms = cairn_mono_ms() + FULL_LOOK_MS;
         return true;
     }
-    if (!came || found == CAIRN_SRV_PROXY_HEADER_BROKEN) {
+    if (!came || found == SRV_PROXY_HEADER_BROKEN) {
         if (came &&
             cairn_log_limit_allows(&lobby->limit, "http.proxy_header", cairn_mono_ms(), &unsaid))
             cairn_log(WARN, "http.proxy_header",
@@ -135,7 +133,7 @@ static bool read_header(struct cairn_srv_lobby *lobby, struct guest *guest) {
 }
 
 /* False: the peer has disconnected. */
-static bool look_at(struct cairn_srv_lobby *lobby, struct guest *guest) {
+static bool look_at(struct srv_lobby *lobby, struct guest *guest) {
     char first[FIRST_BYTES];
     if (guest->awaits_header && !read_header(lobby, guest)) return false;
     if (guest->awaits_header) return true;
@@ -148,13 +146,13 @@ static bool look_at(struct cairn_srv_lobby *lobby, struct guest *guest) {
     return true;
 }
 
-static bool has_room(const struct cairn_srv_http *http, const struct guest *guest) {
-    uint32_t kept = guest->is_health ? CAIRN_SRV_HEALTH_PLACES : 0;
+static bool has_room(const struct srv_http *http, const struct guest *guest) {
+    uint32_t kept = guest->is_health ? SRV_HEALTH_PLACES : 0;
     return !guest->awaits_header && http->connections < http->connections_max + kept;
 }
 
 /* Hands over all that may enter, in order of arrival. */
-static void let_in(struct cairn_srv_lobby *lobby) {
+static void let_in(struct srv_lobby *lobby) {
     uint64_t now_ms = cairn_mono_ms();
     for (size_t i = 0; i < lobby->count;) {
         struct guest guest = lobby->guests[i];
@@ -171,8 +169,8 @@ static void let_in(struct cairn_srv_lobby *lobby) {
     }
 }
 
-static void receive(struct cairn_srv_lobby *lobby) {
-    struct cairn_srv_http *http = lobby->http;
+static void receive(struct srv_lobby *lobby) {
+    struct srv_http *http = lobby->http;
     struct cairn_error error = {0};
     struct guest *guest = &lobby->guests[lobby->count];
     *guest = (struct guest){.fd = -1, .since_ms = cairn_mono_ms()};
@@ -183,7 +181,7 @@ static void receive(struct cairn_srv_lobby *lobby) {
             close(guest->fd); /* it has disconnected already */
             return;
         }
-        guest->awaits_header = cairn_srv_proxied_speaks(http, (struct sockaddr *)&guest->address);
+        guest->awaits_header = srv_proxied_speaks(http, (struct sockaddr *)&guest->address);
         lobby->count++;
         return;
     }
@@ -196,11 +194,11 @@ static void receive(struct cairn_srv_lobby *lobby) {
 }
 
 /* Logs a reached bound once until there is room again. */
-static void note_bound(struct cairn_srv_lobby *lobby) {
-    struct cairn_srv_http *http = lobby->http;
+static void note_bound(struct srv_lobby *lobby) {
+    struct srv_http *http = lobby->http;
     bool full = lobby->count && http->connections >= http->connections_max;
     if (full && !lobby->was_full) {
-        cairn_srv_conn_bound(http, CAIRN_SRV_BOUND_CONNECTIONS, "all");
+        srv_conn_bound(http, SRV_BOUND_CONNECTIONS, "all");
         lobby->anew_ms = cairn_mono_ms() + FULL_COUNT_ANEW_MS;
     }
     lobby->was_full = full;
@@ -210,16 +208,16 @@ static void note_bound(struct cairn_srv_lobby *lobby) {
 }
 
 /* Time to the next scheduled check without a new caller; -1: the lobby is empty. */
-static int pause_ms(struct cairn_srv_lobby *lobby) {
-    struct cairn_srv_http *http = lobby->http;
+static int pause_ms(struct srv_lobby *lobby) {
+    struct srv_http *http = lobby->http;
     if (!lobby->count) return -1;
     bool full = http->connections >= http->connections_max;
     return full && keep_spare(http, 0) ? CLOSING_LOOK_MS : FULL_LOOK_MS;
 }
 
 /* Waits for the next event and handles it. False: the acceptor is closed. */
-static bool turn(struct cairn_srv_lobby *lobby) {
-    struct cairn_srv_http *http = lobby->http;
+static bool turn(struct srv_lobby *lobby) {
+    struct srv_http *http = lobby->http;
     struct pollfd fds[LOBBY_MAX + 2];
     size_t known = lobby->count;
     uint64_t now_ms = cairn_mono_ms();
@@ -249,13 +247,13 @@ static bool turn(struct cairn_srv_lobby *lobby) {
 
 /* The thread waits in poll, so an eventfd stops it and not its bell. */
 static void acceptor_loop(struct cairn_thread *thread, void *owner) {
-    struct cairn_srv_lobby *lobby = owner;
+    struct srv_lobby *lobby = owner;
     (void)thread;
     while (turn(lobby)) continue;
     while (lobby->count) close(lobby->guests[--lobby->count].fd);
 }
 
-enum cairn_code cairn_srv_acceptor_open(struct cairn_srv_http *http, struct cairn_error *err) {
+enum cairn_code srv_acceptor_open(struct srv_http *http, struct cairn_error *err) {
     http->acceptor_wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (http->acceptor_wake_fd < 0) return cairn_fail_errno(err, "an eventfd");
     http->lobby = calloc(1, sizeof(*http->lobby));
@@ -266,7 +264,7 @@ enum cairn_code cairn_srv_acceptor_open(struct cairn_srv_http *http, struct cair
     return cairn_thread_start(&http->acceptor_thread, err);
 }
 
-void cairn_srv_acceptor_close(struct cairn_srv_http *http) {
+void srv_acceptor_close(struct srv_http *http) {
     CAIRN_ASSERT(http->stopping);
     if (http->acceptor_wake_fd < 0) return;
     (void)eventfd_write(http->acceptor_wake_fd, 1);

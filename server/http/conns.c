@@ -14,7 +14,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/clock.h"
 #include "common/crc.h"
 #include "common/hooks.h"
 #include "common/log.h"
@@ -31,116 +30,105 @@
 #define UNREAD_LOOKS_MAX 64
 #define READ_MS 100 /* bytes that were read are parsed within this time */
 
-struct cairn_srv_conn *cairn_srv_conn_of(struct MHD_Connection *connection) {
+struct srv_conn *srv_conn_of(struct MHD_Connection *connection) {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     return info ? info->socket_context : NULL;
 }
 
-void cairn_srv_conn_set(struct cairn_srv_conn *conn, uint64_t within_ms) {
+void srv_conn_set(struct srv_conn *conn, uint64_t within_ms) {
     if (!conn) return;
     conn->deadline_ms = within_ms == UINT64_MAX ? UINT64_MAX : cairn_mono_ms() + within_ms;
 }
 
 /* ---- with the lock held ---- */
 
-static void leave_line(struct cairn_srv_http *http, struct cairn_srv_conn *conn) {
-    enum cairn_srv_conn_line line = conn->line;
-    if (line == CAIRN_SRV_LINE_NONE) return;
-    if (http->locked.lines[line].end == &conn->line_next)
-        http->locked.lines[line].end = conn->line_at;
-    *conn->line_at = conn->line_next;
-    if (conn->line_next) conn->line_next->line_at = conn->line_at;
-    http->locked.lines[line].count--;
-    conn->line_next = NULL;
-    conn->line_at = NULL;
-    conn->line = CAIRN_SRV_LINE_NONE;
+static void leave_line(struct srv_http *http, struct srv_conn *conn) {
+    if (conn->line == SRV_LINE_NONE) return;
+    TAILQ_REMOVE(&http->locked.lines[conn->line].conns, conn, line_place);
+    http->locked.lines[conn->line].count--;
+    conn->line = SRV_LINE_NONE;
 }
 
-static void join_line(struct cairn_srv_http *http, struct cairn_srv_conn *conn,
-                      enum cairn_srv_conn_line line) {
+static void join_line(struct srv_http *http, struct srv_conn *conn, enum srv_conn_line line) {
     leave_line(http, conn);
-    if (line == CAIRN_SRV_LINE_NONE || conn->is_reset) return;
+    if (line == SRV_LINE_NONE || conn->is_reset) return;
     conn->line = line;
     conn->line_ms = cairn_mono_ms();
-    conn->line_at = http->locked.lines[line].end;
-    *conn->line_at = conn;
-    http->locked.lines[line].end = &conn->line_next;
+    TAILQ_INSERT_TAIL(&http->locked.lines[line].conns, conn, line_place);
     http->locked.lines[line].count++;
 }
 
 /* The first conn of a line, of that peer (NULL: any), that has been in the line for ms. */
-static struct cairn_srv_conn *first_of(const struct cairn_srv_http *http,
-                                       enum cairn_srv_conn_line line,
-                                       const struct cairn_srv_peer *peer, uint64_t ms) {
-    struct cairn_srv_conn *one = http->locked.lines[line].first;
-    while (one && peer && one->peer != peer) one = one->line_next;
+static struct srv_conn *first_of(const struct srv_http *http, enum srv_conn_line line,
+                                 const struct srv_peer *peer, uint64_t ms) {
+    struct srv_conn *one = TAILQ_FIRST(&http->locked.lines[line].conns);
+    while (one && peer && one->peer != peer) one = TAILQ_NEXT(one, line_place);
     return one && cairn_mono_ms() - one->line_ms >= ms ? one : NULL;
 }
 
-static bool is_unread(const struct cairn_srv_conn *conn) {
+static bool is_unread(const struct srv_conn *conn) {
     int bytes = 0;
     return !ioctl(conn->fd, FIONREAD, &bytes) && bytes > 0;
 }
 
 /* The first conn whose request is incomplete for ms. A peer with bytes waiting to be read has not
  * stalled: this server is late, as a busy one is with a health check. */
-static struct cairn_srv_conn *first_arriving(const struct cairn_srv_http *http,
-                                             const struct cairn_srv_peer *peer, uint64_t ms) {
-    struct cairn_srv_conn *one = first_of(http, CAIRN_SRV_LINE_ARRIVING, peer, ms);
+static struct srv_conn *first_arriving(const struct srv_http *http, const struct srv_peer *peer,
+                                       uint64_t ms) {
+    struct srv_conn *one = first_of(http, SRV_LINE_ARRIVING, peer, ms);
     uint64_t now_ms = cairn_mono_ms();
-    for (unsigned looks = 0; one && looks < UNREAD_LOOKS_MAX; one = one->line_next) {
+    for (unsigned looks = 0; one && looks < UNREAD_LOOKS_MAX; one = TAILQ_NEXT(one, line_place)) {
         if (peer && one->peer != peer) continue;
         if (now_ms - one->line_ms < ms) break; /* lines are sorted by age */
         if (!is_unread(one)) return one;
         looks++;
     }
-    return first_of(http, CAIRN_SRV_LINE_ARRIVING, peer, UNREAD_MS);
+    return first_of(http, SRV_LINE_ARRIVING, peer, UNREAD_MS);
 }
 
 /* The conn to close at a bound, of that peer or of all (NULL): the oldest incomplete request; else
  * the longest idle; else the oldest without any byte. Where incomplete requests are the majority,
  * only they are closed, even young ones. NULL: none. */
-static struct cairn_srv_conn *next_to_go(const struct cairn_srv_http *http,
-                                         const struct cairn_srv_peer *peer, uint64_t idle_ms) {
-    size_t arriving = http->locked.lines[CAIRN_SRV_LINE_ARRIVING].count, all = http->connections;
+static struct srv_conn *next_to_go(const struct srv_http *http, const struct srv_peer *peer,
+                                   uint64_t idle_ms) {
+    size_t arriving = http->locked.lines[SRV_LINE_ARRIVING].count, all = http->connections;
     if (all > http->locked.conn_count) arriving += all - http->locked.conn_count;
-    bool crowded = !peer && arriving > http->locked.lines[CAIRN_SRV_LINE_IDLE].count;
-    struct cairn_srv_conn *half =
+    bool crowded = !peer && arriving > http->locked.lines[SRV_LINE_IDLE].count;
+    struct srv_conn *half =
         first_arriving(http, peer, crowded ? cairn_max_u64(idle_ms, READ_MS) : ARRIVES_MS);
     if (half || crowded) return half;
-    struct cairn_srv_conn *idle = first_of(http, CAIRN_SRV_LINE_IDLE, peer, idle_ms);
+    struct srv_conn *idle = first_of(http, SRV_LINE_IDLE, peer, idle_ms);
     if (idle) return idle;
-    struct cairn_srv_conn *fresh = first_arriving(http, peer, idle_ms);
+    struct srv_conn *fresh = first_arriving(http, peer, idle_ms);
     return fresh && !fresh->is_begun ? fresh : NULL;
 }
 
-static struct cairn_srv_peer **bucket_of(struct cairn_srv_http *http, const uint8_t address[16]) {
-    uint32_t hash = cairn_crc32c(0, address, 16);
-    return &http->locked.peers[hash % CAIRN_SRV_PEER_BUCKETS];
-}
-
 /* NULL: no memory; the connection is not counted. */
-static struct cairn_srv_peer *join_peer(struct cairn_srv_http *http, const uint8_t address[16]) {
-    struct cairn_srv_peer **at = bucket_of(http, address);
-    while (*at && memcmp((*at)->address, address, 16) != 0) at = &(*at)->next;
-    if (!*at) *at = calloc(1, sizeof(**at));
-    if (!*at) return NULL;
-    memcpy((*at)->address, address, 16);
-    (*at)->connections++;
-    return *at;
+static struct srv_peer *join_peer(struct srv_http *http, const uint8_t address[16]) {
+    uint32_t hash = cairn_crc32c(0, address, 16);
+    struct srv_peers *bucket = &http->locked.peers[hash % SRV_PEER_BUCKETS];
+    struct srv_peer *peer = NULL;
+    LIST_FOREACH(peer, bucket, place)
+        if (!memcmp(peer->address, address, 16)) break;
+    if (!peer) {
+        peer = calloc(1, sizeof(*peer));
+        if (!peer) return NULL;
+        memcpy(peer->address, address, 16);
+        LIST_INSERT_HEAD(bucket, peer, place);
+    }
+    peer->connections++;
+    return peer;
 }
 
-static void leave_peer(struct cairn_srv_http *http, struct cairn_srv_peer *peer) {
+static void leave_peer(struct srv_peer *peer) {
     if (!peer || --peer->connections) return;
-    struct cairn_srv_peer **at = bucket_of(http, peer->address);
-    while (*at != peer) at = &(*at)->next;
-    *at = peer->next;
+    LIST_REMOVE(peer, place);
     free(peer);
 }
 
 /* Linger 0: otherwise a slow reader would go on draining the kernel's buffer. */
-static void reset_conn(struct cairn_srv_http *http, struct cairn_srv_conn *conn) {
+static void reset_conn(struct srv_http *http, struct srv_conn *conn) {
     struct linger now = {.l_onoff = 1, .l_linger = 0};
     (void)setsockopt(conn->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
     (void)shutdown(conn->fd, SHUT_RDWR);
@@ -148,36 +136,36 @@ static void reset_conn(struct cairn_srv_http *http, struct cairn_srv_conn *conn)
     http->locked.resets += !conn->is_reset;
     conn->is_reset = true;
     leave_line(http, conn);
-    leave_peer(http, CAIRN_TAKE(conn->peer));
+    leave_peer(CAIRN_TAKE(conn->peer));
 }
 
 /* An address at its bound loses the connection that next_to_go names. If all are being answered, a
  * few more are admitted, for health checks and refusals; beyond these, closes the new one and
  * returns true. */
-static bool keep_bound(struct cairn_srv_http *http, struct cairn_srv_conn *fresh) {
+static bool keep_bound(struct srv_http *http, struct srv_conn *fresh) {
     uint64_t bound = http->server->settings->connections_per_address;
     if (!fresh->peer || fresh->peer->connections <= bound) return false;
-    struct cairn_srv_conn *next = next_to_go(http, fresh->peer, 0);
+    struct srv_conn *next = next_to_go(http, fresh->peer, 0);
     bool lost = !next && fresh->peer->connections > bound + BEYOND_MAX;
     if (next || lost) reset_conn(http, next ? next : fresh);
     fresh->is_beyond = !lost && fresh->peer->connections > bound;
     return lost;
 }
 
-void cairn_srv_conn_bound(struct cairn_srv_http *http, unsigned bound, const char *from) {
-    struct cairn_metric_at at = {CAIRN_SRV_METRIC_bounds_reached_total, bound, 0};
+void srv_conn_bound(struct srv_http *http, unsigned bound, const char *from) {
+    struct cairn_metric_at at = {SRV_METRIC_bounds_reached_total, bound, 0};
     uint64_t now_ms = cairn_mono_ms(), said_ms = http->bound_said_ms;
     cairn_metrics_add(http->server->metrics, at, 1);
     if (said_ms && now_ms - said_ms < SAY_EVERY_MS) return;
     if (!atomic_compare_exchange_strong(&http->bound_said_ms, &said_ms, now_ms)) return;
     cairn_log(WARN, "http.bound", "setting=%s from=\"%s\"",
-              bound == CAIRN_SRV_BOUND_ADDRESS ? "connections-per-address" : "http-connections-max",
+              bound == SRV_BOUND_ADDRESS ? "connections_per_address" : "http_connections_max",
               from);
 }
 
-static bool takes_place(struct cairn_srv_exchange *exchange, const uint8_t caller[16]) {
-    struct cairn_srv_http *http = exchange->http;
-    struct cairn_srv_conn *conn = exchange->conn;
+static bool takes_place(struct srv_exchange *exchange, const uint8_t caller[16]) {
+    struct srv_http *http = exchange->http;
+    struct srv_conn *conn = exchange->conn;
     uint64_t bound = http->server->settings->connections_per_address;
     CAIRN_HOLD(&http->lock);
     if (conn->is_proxy) {
@@ -188,22 +176,21 @@ static bool takes_place(struct cairn_srv_exchange *exchange, const uint8_t calle
     return !conn->is_beyond;
 }
 
-enum cairn_code cairn_srv_conn_admit(struct cairn_srv_exchange *exchange, struct cairn_error *err) {
-    enum cairn_route_id id = exchange->request.route->id;
+enum cairn_code srv_conn_admit(struct srv_exchange *exchange, struct cairn_error *err) {
     uint8_t caller[16];
-    if (id == CAIRN_ROUTE_LIVEZ || id == CAIRN_ROUTE_READYZ) return CAIRN_OK;
-    cairn_srv_proxied_caller(exchange, caller);
+    if (exchange->request.route->unbounded) return CAIRN_OK;
+    srv_proxied_caller(exchange, caller);
     if (takes_place(exchange, caller)) return CAIRN_OK;
-    cairn_srv_conn_bound(exchange->http, CAIRN_SRV_BOUND_ADDRESS, exchange->request.from);
+    srv_conn_bound(exchange->http, SRV_BOUND_ADDRESS, exchange->request.from);
     return cairn_fail(err, CAIRN_BUSY,
-                      "%s has as many calls under way as connections-per-address lets one address "
-                      "have; a proxy belongs into trusted-proxies",
+                      "%s has as many calls under way as connections_per_address lets one address "
+                      "have; a proxy belongs into trusted_proxies",
                       exchange->request.from);
 }
 
-void cairn_srv_conn_leave(struct cairn_srv_exchange *exchange) {
+void srv_conn_leave(struct srv_exchange *exchange) {
     CAIRN_HOLD(&exchange->http->lock);
-    leave_peer(exchange->http, CAIRN_TAKE(exchange->peer));
+    leave_peer(CAIRN_TAKE(exchange->peer));
 }
 
 /* ---- from outside ---- */
@@ -214,76 +201,68 @@ static const struct sockaddr *address_of(struct MHD_Connection *connection) {
     return info ? info->client_addr : NULL;
 }
 
-static bool enlist(struct cairn_srv_http *http, struct cairn_srv_conn *conn,
-                   const uint8_t address[16]) {
+static bool enlist(struct srv_http *http, struct srv_conn *conn, const uint8_t address[16]) {
     CAIRN_HOLD(&http->lock);
-    conn->next = http->locked.conns;
-    conn->at = &http->locked.conns;
-    if (conn->next) conn->next->at = &conn->next;
-    http->locked.conns = conn;
+    LIST_INSERT_HEAD(&http->locked.conns, conn, place);
     http->locked.conn_count++;
     conn->peer = conn->is_proxy ? NULL : join_peer(http, address);
     bool lost = keep_bound(http, conn);
-    join_line(http, conn, CAIRN_SRV_LINE_ARRIVING);
+    join_line(http, conn, SRV_LINE_ARRIVING);
     return lost;
 }
 
-static void add(struct cairn_srv_http *http, struct MHD_Connection *connection,
-                void **socket_context) {
+static void add(struct srv_http *http, struct MHD_Connection *connection, void **socket_context) {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    struct cairn_srv_conn *conn = info ? calloc(1, sizeof(*conn)) : NULL;
+    struct srv_conn *conn = info ? calloc(1, sizeof(*conn)) : NULL;
     uint8_t address[16];
     *socket_context = conn;
     if (!conn) return; /* the connection ends at its first request */
     conn->connection = connection;
     conn->fd = info->connect_fd;
     conn->moved_ms = UINT64_MAX;
-    conn->line = CAIRN_SRV_LINE_NONE;
+    conn->line = SRV_LINE_NONE;
     cairn_net_caller(address_of(connection), address);
-    conn->is_proxy = cairn_srv_proxied_is_proxy(http, address_of(connection));
-    cairn_srv_conn_set(conn, http->server->settings->request_timeout_ms);
-    if (enlist(http, conn, address))
-        cairn_srv_conn_bound(http, CAIRN_SRV_BOUND_ADDRESS, "who has just called");
+    conn->is_proxy = srv_proxied_is_proxy(http, address_of(connection));
+    srv_conn_set(conn, http->server->settings->request_timeout_ms);
+    if (enlist(http, conn, address)) srv_conn_bound(http, SRV_BOUND_ADDRESS, "who has just called");
 }
 
-static void take_out(struct cairn_srv_http *http, struct cairn_srv_conn *conn) {
-    cairn_srv_memory_give(http, conn);
-    cairn_srv_exchange_free(conn->arriving);
+static void take_out(struct srv_http *http, struct srv_conn *conn) {
+    srv_memory_give(http, conn);
+    srv_exchange_free(conn->arriving);
     {
         CAIRN_HOLD(&http->lock);
         http->locked.conn_count--;
-        *conn->at = conn->next;
-        if (conn->next) conn->next->at = conn->at;
+        LIST_REMOVE(conn, place);
         CAIRN_ASSERT(!conn->is_reset || http->locked.resets);
         http->locked.resets -= conn->is_reset;
         leave_line(http, conn);
-        leave_peer(http, CAIRN_TAKE(conn->peer));
+        leave_peer(CAIRN_TAKE(conn->peer));
     }
     free(conn);
 }
 
-void cairn_srv_conn_line(struct cairn_srv_http *http, struct cairn_srv_conn *conn,
-                         enum cairn_srv_conn_line line) {
+void srv_conn_line(struct srv_http *http, struct srv_conn *conn, enum srv_conn_line line) {
     if (!conn) return;
     CAIRN_HOLD(&http->lock);
     join_line(http, conn, line);
-    conn->is_begun = line == CAIRN_SRV_LINE_ARRIVING;
+    conn->is_begun = line == SRV_LINE_ARRIVING;
 }
 
-bool cairn_srv_conn_make_room(struct cairn_srv_http *http, size_t count, uint64_t idle_ms) {
+bool srv_conn_make_room(struct srv_http *http, size_t count, uint64_t idle_ms) {
     CAIRN_HOLD(&http->lock);
     while (http->locked.resets < count) {
-        struct cairn_srv_conn *next = next_to_go(http, NULL, idle_ms);
+        struct srv_conn *next = next_to_go(http, NULL, idle_ms);
         if (!next) break;
         reset_conn(http, next);
     }
     return http->locked.resets > 0;
 }
 
-void cairn_srv_conn_notify(void *cls, struct MHD_Connection *connection, void **socket_context,
-                           enum MHD_ConnectionNotificationCode what) {
-    struct cairn_srv_http *http = cls;
+void srv_conn_notify(void *cls, struct MHD_Connection *connection, void **socket_context,
+                     enum MHD_ConnectionNotificationCode what) {
+    struct srv_http *http = cls;
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
         add(http, connection, socket_context);
         CAIRN_CRASHPOINT("server.http.connected");
@@ -291,11 +270,12 @@ void cairn_srv_conn_notify(void *cls, struct MHD_Connection *connection, void **
     if (what == MHD_CONNECTION_NOTIFY_CLOSED && *socket_context) take_out(http, *socket_context);
 }
 
-static size_t reset_overdue(struct cairn_srv_http *http) {
+static size_t reset_overdue(struct srv_http *http) {
     size_t count = 0;
     CAIRN_HOLD(&http->lock);
     uint64_t now_ms = cairn_mono_ms();
-    for (struct cairn_srv_conn *one = http->locked.conns; one; one = one->next) {
+    struct srv_conn *one = NULL;
+    LIST_FOREACH(one, &http->locked.conns, place) {
         if (one->deadline_ms > now_ms) continue;
         reset_conn(http, one);
         count++;
@@ -312,21 +292,21 @@ static size_t reset_overdue(struct cairn_srv_http *http) {
 
 #define TAKEN_MAX 64 /* per call, with the lock held */
 
-enum cairn_code cairn_srv_parked_open(struct cairn_srv_http *http, struct cairn_error *err) {
+enum cairn_code srv_parked_open(struct srv_http *http, struct cairn_error *err) {
     cairn_lock_init(&http->parked_lock, CAIRN_LOCK_server_parked);
     http->parked_fd = epoll_create1(EPOLL_CLOEXEC);
     return http->parked_fd < 0 ? cairn_fail_errno(err, "epoll") : CAIRN_OK;
 }
 
-void cairn_srv_parked_close(struct cairn_srv_http *http) {
+void srv_parked_close(struct srv_http *http) {
     CAIRN_ASSERT(!http->parked.count);
     if (http->parked_fd >= 0) close(http->parked_fd);
     cairn_lock_release(&http->parked_lock);
 }
 
-void cairn_srv_parked_add(struct cairn_srv_exchange *exchange) {
-    struct cairn_srv_http *http = exchange->http;
-    struct cairn_srv_conn *conn = exchange->conn;
+void srv_parked_add(struct srv_exchange *exchange) {
+    struct srv_http *http = exchange->http;
+    struct srv_conn *conn = exchange->conn;
     struct epoll_event event = {.events = EPOLLRDHUP, .data.ptr = conn};
     CAIRN_HOLD(&http->parked_lock);
     CAIRN_ASSERT(!conn->parked);
@@ -335,73 +315,70 @@ void cairn_srv_parked_add(struct cairn_srv_exchange *exchange) {
     http->parked.count++;
 }
 
-static void unwatch(struct cairn_srv_http *http, struct cairn_srv_conn *conn) {
+static void unwatch(struct srv_http *http, struct srv_conn *conn) {
     (void)epoll_ctl(http->parked_fd, EPOLL_CTL_DEL, conn->fd, NULL);
     conn->parked = NULL;
     http->parked.count--;
 }
 
 /* NULL: the request is being woken or about to be parked, and that thread handles it. */
-static struct cairn_srv_exchange *take_if_parked(struct cairn_srv_http *http,
-                                                 struct cairn_srv_conn *conn) {
-    struct cairn_srv_exchange *exchange = conn->parked;
-    if (!exchange || !cairn_srv_waiters_cancel(http->server->waiters, &exchange->waiter))
-        return NULL;
+static struct srv_exchange *take_if_parked(struct srv_http *http, struct srv_conn *conn) {
+    struct srv_exchange *exchange = conn->parked;
+    if (!exchange || !srv_waiters_cancel(http->server->waiters, &exchange->waiter)) return NULL;
     unwatch(http, conn);
     return exchange;
 }
 
-void cairn_srv_parked_remove(struct cairn_srv_exchange *exchange) {
+void srv_parked_remove(struct srv_exchange *exchange) {
     CAIRN_HOLD(&exchange->http->parked_lock);
     if (exchange->conn->parked) unwatch(exchange->http, exchange->conn);
 }
 
 /* Takes the requests of at most TAKEN_MAX closed connections; they no longer wait. */
-static size_t take_gone_callers(struct cairn_srv_http *http,
-                                struct cairn_srv_exchange *ret[TAKEN_MAX]) {
+static size_t take_gone_callers(struct srv_http *http, struct srv_exchange *ret[TAKEN_MAX]) {
     struct epoll_event events[TAKEN_MAX];
     size_t taken = 0;
     CAIRN_HOLD(&http->parked_lock);
     if (!http->parked.count) return 0;
     int count = epoll_wait(http->parked_fd, events, TAKEN_MAX, 0);
     for (int i = 0; i < count; i++) {
-        struct cairn_srv_exchange *gone = take_if_parked(http, events[i].data.ptr);
+        struct srv_exchange *gone = take_if_parked(http, events[i].data.ptr);
         if (gone) ret[taken++] = gone;
     }
     return taken;
 }
 
-static void end_parked_of_gone_callers(struct cairn_srv_http *http) {
-    struct cairn_srv_exchange *gone[TAKEN_MAX];
+static void end_parked_of_gone_callers(struct srv_http *http) {
+    struct srv_exchange *gone[TAKEN_MAX];
     size_t count;
     do {
         count = take_gone_callers(http, gone);
         for (size_t i = 0; i < count; i++) {
-            cairn_srv_reply_release(&gone[i]->reply);
-            gone[i]->reply = (struct cairn_srv_reply){0};
+            srv_reply_release(&gone[i]->reply);
+            gone[i]->reply = (struct srv_reply){0};
             gone[i]->code = cairn_fail(&gone[i]->error, CAIRN_CANCELLED, "the caller has gone");
-            cairn_srv_exchange_finish(gone[i]);
+            srv_exchange_finish(gone[i]);
         }
     } while (count);
 }
 
 static void conns_loop(struct cairn_thread *thread, void *owner) {
-    struct cairn_srv_http *http = owner;
+    struct srv_http *http = owner;
     do {
-        cairn_srv_housekeep(http->server);
+        srv_housekeep(http->server);
         end_parked_of_gone_callers(http);
         size_t count = reset_overdue(http);
         if (count) cairn_log(DEBUG, "http.cut", "connections=%zu", count);
     } while (cairn_thread_wait(thread, cairn_mono_ms() + LOOK_EVERY_MS));
 }
 
-enum cairn_code cairn_srv_conn_start(struct cairn_srv_http *http, struct cairn_error *err) {
+enum cairn_code srv_conn_start(struct srv_http *http, struct cairn_error *err) {
     http->conns_thread =
         (struct cairn_thread){.name = "cairn-conn", .run = conns_loop, .owner = http};
     return cairn_thread_start(&http->conns_thread, err);
 }
 
-void cairn_srv_conn_stop(struct cairn_srv_http *http) {
+void srv_conn_stop(struct srv_http *http) {
     cairn_thread_stop(&http->conns_thread);
 }
 
@@ -415,19 +392,18 @@ void cairn_srv_conn_stop(struct cairn_srv_http *http) {
 #define STALLED_MS 2000
 #define SHARE_OF_SAVES 4 /* a quarter of bodies-max */
 
-static uint64_t bound_of(const struct cairn_srv_http *http, enum cairn_srv_memory kind) {
-    const struct cairn_srv_settings *settings = http->server->settings;
+static uint64_t bound_of(const struct srv_http *http, enum srv_memory kind) {
+    const struct srv_settings *settings = http->server->settings;
     uint64_t share = settings->bodies_max_bytes / SHARE_OF_SAVES;
-    if (kind == CAIRN_SRV_MEMORY_REPLIES) return settings->replies_max_bytes;
-    return kind == CAIRN_SRV_MEMORY_BODIES ? settings->bodies_max_bytes - share : share;
+    if (kind == SRV_MEMORY_REPLIES) return settings->replies_max_bytes;
+    return kind == SRV_MEMORY_BODIES ? settings->bodies_max_bytes - share : share;
 }
 
 /* The conn stalled for longest among those that hold memory of that kind; the lock is held. */
-static struct cairn_srv_conn *longest_still(struct cairn_srv_http *http,
-                                            enum cairn_srv_memory kind) {
-    struct cairn_srv_conn *found = NULL;
+static struct srv_conn *longest_still(struct srv_http *http, enum srv_memory kind) {
+    struct srv_conn *found = NULL, *one = NULL;
     uint64_t before_ms = cairn_mono_ms() - STALLED_MS;
-    for (struct cairn_srv_conn *one = http->locked.conns; one; one = one->next) {
+    LIST_FOREACH(one, &http->locked.conns, place) {
         if (one->is_reset || one->held_kind != (int)kind || !one->held_bytes) continue;
         if (one->moved_ms > before_ms) continue;
         if (!found || one->moved_ms < found->moved_ms) found = one;
@@ -436,25 +412,24 @@ static struct cairn_srv_conn *longest_still(struct cairn_srv_http *http,
 }
 
 /* A reset connection's memory is freed within a moment, so it is subtracted at once. */
-static bool reset_still(struct cairn_srv_http *http, enum cairn_srv_memory kind) {
+static bool reset_still(struct srv_http *http, enum srv_memory kind) {
     uint64_t held_bytes = 0;
     {
         CAIRN_HOLD(&http->lock);
-        struct cairn_srv_conn *conn = longest_still(http, kind);
+        struct srv_conn *conn = longest_still(http, kind);
         if (!conn) return false;
         reset_conn(http, conn);
         held_bytes = atomic_exchange(&conn->held_bytes, 0);
         atomic_fetch_sub(&http->memory[kind], held_bytes);
     }
     cairn_log(DEBUG, "http.memory_taken_back", "bytes=%llu of=%s", (unsigned long long)held_bytes,
-              kind == CAIRN_SRV_MEMORY_REPLIES ? "replies" : "bodies");
+              kind == SRV_MEMORY_REPLIES ? "replies" : "bodies");
     return true;
 }
 
-bool cairn_srv_memory_take(struct cairn_srv_exchange *exchange, enum cairn_srv_memory kind,
-                           uint64_t bytes) {
-    struct cairn_srv_http *http = exchange->http;
-    struct cairn_srv_conn *conn = exchange->conn;
+bool srv_memory_take(struct srv_exchange *exchange, enum srv_memory kind, uint64_t bytes) {
+    struct srv_http *http = exchange->http;
+    struct srv_conn *conn = exchange->conn;
     uint64_t bound = bound_of(http, kind);
     uint64_t held_bytes = conn->held_bytes;
     CAIRN_ASSERT(!held_bytes || conn->held_kind == (int)kind);
@@ -473,25 +448,25 @@ bool cairn_srv_memory_take(struct cairn_srv_exchange *exchange, enum cairn_srv_m
     return true;
 }
 
-void cairn_srv_memory_give(struct cairn_srv_http *http, struct cairn_srv_conn *conn) {
+void srv_memory_give(struct srv_http *http, struct srv_conn *conn) {
     if (!conn) return;
     uint64_t held_bytes = atomic_exchange(&conn->held_bytes, 0);
     if (held_bytes) atomic_fetch_sub(&http->memory[conn->held_kind], held_bytes);
 }
 
 /* Called at the request's end, or at the connection's if the library refused the request. */
-void cairn_srv_exchange_free(struct cairn_srv_exchange *exchange) {
+void srv_exchange_free(struct srv_exchange *exchange) {
     if (!exchange) return;
     cairn_buf_release(&exchange->body);
     if (exchange->reply.flow.owner) exchange->reply.flow.free(exchange->reply.flow.owner);
-    cairn_srv_trim_later(exchange->reply.body.size);
-    cairn_srv_reply_release(&exchange->reply);
+    srv_trim_later(exchange->reply.body.size);
+    srv_reply_release(&exchange->reply);
     free(exchange->request.path);
     free(exchange->target);
     free(exchange);
 }
 
-void cairn_srv_exchange_finish(struct cairn_srv_exchange *exchange) {
+void srv_exchange_finish(struct srv_exchange *exchange) {
     exchange->ready = true;
     MHD_resume_connection(exchange->connection);
 }

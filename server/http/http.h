@@ -33,20 +33,20 @@
 
 #include "server/server.h"
 
-enum cairn_code cairn_srv_http_start(struct cairn_srv *server, struct cairn_srv_http **ret,
-                                     uint16_t *ret_port, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_http_start(struct srv *server, struct srv_http **ret, uint16_t *ret_port,
+                               struct cairn_error *err) CAIRN_MUST_USE;
 /* Reads certificate and key again; they apply to new connections. */
-void cairn_srv_http_reload(struct cairn_srv_http *http);
+void srv_http_reload(struct srv_http *http);
 /* Stops accepting. Waiting and new requests get 503; requests being answered continue. */
-void cairn_srv_http_close(struct cairn_srv_http *http);
+void srv_http_close(struct srv_http *http);
 /* True when no request is being answered. */
-bool cairn_srv_http_is_quiet(const struct cairn_srv_http *http);
+bool srv_http_is_quiet(const struct srv_http *http);
 /* Stops accepting, answers waiting requests with 503, then closes every connection. Also stops the
  * server's pools and waiters, since they hold connections. NULL is fine. */
-void cairn_srv_http_stop(struct cairn_srv_http *http);
+void srv_http_stop(struct srv_http *http);
 
 /* At startup the server sends itself one valid request and one with a bare line feed. shape.c reads
  * parsed pointers from libmicrohttpd's buffer, and another release may lay that buffer out
  * differently. A server that accepts the second request or refuses the first does not start. */
-enum cairn_code cairn_srv_http_self_test(const char *listen, uint16_t port,
-                                         struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_http_self_test(const char *listen, uint16_t port,
+                                   struct cairn_error *err) CAIRN_MUST_USE;

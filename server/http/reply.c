@@ -5,25 +5,23 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-#include "common/clock.h"
 #include "common/log.h"
-#include "common/text.h"
 #include "server/http/inside.h"
 #include "server/metrics.h"
 
 #define PAGE_BLOCK_BYTES (64 * CAIRN_KIB)
 #define SMALL_REPLY_BYTES_MAX (16 * CAIRN_KIB) /* times all connections: 128 MiB */
 
-static const char *path_of(const struct cairn_srv_exchange *exchange) {
+static const char *path_of(const struct srv_exchange *exchange) {
     return exchange->request.path ? exchange->request.path : "";
 }
 
-static enum cairn_code make_problem(struct cairn_srv_exchange *exchange, struct cairn_error *err) {
-    struct cairn_srv_reply *reply = &exchange->reply;
+static enum cairn_code make_problem(struct srv_exchange *exchange, struct cairn_error *err) {
+    struct srv_reply *reply = &exchange->reply;
     char instance[CAIRN_ROUTE_PATH_BYTES_MAX + 520];
-    snprintf(instance, sizeof(instance), "%s%s",
-             cairn_srv_public_path(exchange->http->server->settings), path_of(exchange));
-    CAIRN_AUTO_JSON json_t *problem = cairn_srv_problem(exchange->code, &exchange->error, instance);
+    snprintf(instance, sizeof(instance), "%s%s", srv_public_path(exchange->http->server->settings),
+             path_of(exchange));
+    CAIRN_AUTO_JSON json_t *problem = srv_problem(exchange->code, &exchange->error, instance);
     if (problem && exchange->title &&
         json_object_set_new(problem, "title", json_string(exchange->title)))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a problem");
@@ -40,48 +38,46 @@ static enum cairn_code make_problem(struct cairn_srv_exchange *exchange, struct 
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a problem");
     if (problem && json_object_set_new(problem, "status", json_integer(status)))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a problem");
-    CAIRN_TRY(cairn_srv_reply_json(reply, status, json_incref(problem), err));
+    CAIRN_TRY(srv_reply_json(reply, status, json_incref(problem), err));
     reply->content_type = "application/problem+json";
     /* RFC 9110, 11.6.1 and RFC 6750, 3. */
     if (status == 401 && reply->header_count < CAIRN_COUNT(reply->headers))
-        cairn_srv_reply_header(reply, "WWW-Authenticate", "Bearer realm=\"cairn\"%s",
-                               exchange->request.credential.there ? ", error=\"invalid_token\""
-                                                                  : "");
+        srv_reply_header(reply, "WWW-Authenticate", "Bearer realm=\"cairn\"%s",
+                         exchange->request.credential.there ? ", error=\"invalid_token\"" : "");
     /* A freeze that waits for an operator gets no Retry-After: polling is useless. */
     bool waits = exchange->code == CAIRN_CATALOG_BEHIND && !reply->retry_s;
     if (status == 503 && !waits && reply->header_count < CAIRN_COUNT(reply->headers))
-        cairn_srv_reply_header(reply, "Retry-After", "%" PRIu32,
-                               reply->retry_s ? reply->retry_s : 1);
+        srv_reply_header(reply, "Retry-After", "%" PRIu32, reply->retry_s ? reply->retry_s : 1);
     return CAIRN_OK;
 }
 
 struct flow {
     struct MHD_Connection *connection;
-    struct cairn_srv_conn *conn;
-    struct cairn_srv_flow flow;
+    struct srv_conn *conn;
+    struct srv_flow flow;
     uint64_t timeout_ms;
 };
 
 static void pause_flow(void *owner) {
     struct flow *flow = owner;
-    cairn_srv_conn_set(flow->conn, UINT64_MAX);
+    srv_conn_set(flow->conn, UINT64_MAX);
     MHD_suspend_connection(flow->connection);
 }
 
 static void wake_flow(void *owner) {
     struct flow *flow = owner;
-    cairn_srv_conn_set(flow->conn, flow->timeout_ms);
+    srv_conn_set(flow->conn, flow->timeout_ms);
     MHD_resume_connection(flow->connection);
 }
 
-static bool is_endless(const struct cairn_srv_flow *flow) {
+static bool is_endless(const struct srv_flow *flow) {
     return flow->size_bytes == UINT64_MAX;
 }
 
 static ssize_t read_flow(void *cls, uint64_t position, char *to, size_t capacity) {
     struct flow *flow = cls;
-    struct cairn_srv_flow_hooks hooks = {pause_flow, wake_flow, flow};
-    cairn_srv_conn_set(flow->conn, flow->timeout_ms);
+    struct srv_flow_hooks hooks = {pause_flow, wake_flow, flow};
+    srv_conn_set(flow->conn, flow->timeout_ms);
     ssize_t got = flow->flow.take(flow->flow.owner, position, to, capacity, &hooks);
     if (got >= 0) return got;
     /* P3: breaks the connection, so that a truncated body never looks complete. */
@@ -97,14 +93,14 @@ static void free_flow(void *cls) {
 
 /* A small send buffer: events that a reader does not take stay in the kernel, and a thousand
  * stalled readers would otherwise hold megabytes each (feed.h#2). */
-static struct MHD_Response *flow_response(struct cairn_srv_exchange *exchange) {
+static struct MHD_Response *flow_response(struct srv_exchange *exchange) {
     struct flow *flow = calloc(1, sizeof(*flow));
     if (!flow) return NULL;
     flow->connection = exchange->connection;
     flow->conn = exchange->conn;
     flow->timeout_ms = exchange->http->server->settings->request_timeout_ms;
     flow->flow = exchange->reply.flow;
-    exchange->reply.flow = (struct cairn_srv_flow){0};
+    exchange->reply.flow = (struct srv_flow){0};
     uint64_t size = is_endless(&flow->flow) ? MHD_SIZE_UNKNOWN : flow->flow.size_bytes;
     const int bytes = (int)flow->flow.step_bytes;
     if (is_endless(&flow->flow))
@@ -123,7 +119,7 @@ static ssize_t read_nothing(void *cls, uint64_t position, char *to, size_t capac
 /* A reply in memory that counts how much the peer has taken (B10). */
 struct page {
     struct cairn_buf body;
-    struct cairn_srv_conn *conn;
+    struct srv_conn *conn;
 };
 
 static ssize_t read_page(void *cls, uint64_t position, char *to, size_t capacity) {
@@ -140,12 +136,12 @@ static void free_page(void *cls) {
     free(page);
 }
 
-static bool is_large(const struct cairn_srv_exchange *exchange) {
-    const struct cairn_srv_reply *reply = &exchange->reply;
+static bool is_large(const struct srv_exchange *exchange) {
+    const struct srv_reply *reply = &exchange->reply;
     return !reply->flow.owner && reply->body.size > SMALL_REPLY_BYTES_MAX;
 }
 
-static struct MHD_Response *page_response(struct cairn_srv_exchange *exchange) {
+static struct MHD_Response *page_response(struct srv_exchange *exchange) {
     struct page *page = calloc(1, sizeof(*page));
     if (!page) return NULL;
     page->conn = exchange->conn;
@@ -174,7 +170,7 @@ struct answer {
     uint64_t holds_for, body_bytes;
     struct MHD_Response *response; /* our reference */
 };
-struct cairn_srv_kept {
+struct srv_kept {
     struct cairn_lock lock;
     struct {
         struct answer answers[KEPT_MAX];
@@ -187,37 +183,37 @@ static void release_answer(struct answer *answer) {
     *answer = (struct answer){0};
 }
 
-enum cairn_code cairn_srv_kept_new(struct cairn_srv_kept **ret, struct cairn_error *err) {
+enum cairn_code srv_kept_new(struct srv_kept **ret, struct cairn_error *err) {
     *ret = calloc(1, sizeof(**ret));
     if (!*ret) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for answers");
     cairn_lock_init(&(*ret)->lock, CAIRN_LOCK_server_kept);
     return CAIRN_OK;
 }
 
-void cairn_srv_kept_free(struct cairn_srv_kept *kept) {
+void srv_kept_free(struct srv_kept *kept) {
     if (!kept) return;
     for (size_t i = 0; i < KEPT_MAX; i++) release_answer(&kept->locked.answers[i]);
     cairn_lock_release(&kept->lock);
     free(kept);
 }
 
-static bool may_be_kept(const struct cairn_srv_exchange *exchange) {
-    const struct cairn_srv *server = exchange->http->server;
-    const struct cairn_srv_request *request = &exchange->request;
-    return request->route->id == CAIRN_ROUTE_CHECKPOINT_GET && !request->head_only &&
-           !request->query.count && !exchange->origin[0] && !request->if_none_match[0] &&
-           !server->frozen && !server->frozen_runs && !cairn_srv_catalog_is_shared(server->catalog);
+static bool may_be_kept(const struct srv_exchange *exchange) {
+    const struct srv *server = exchange->http->server;
+    const struct srv_request *request = &exchange->request;
+    return request->route->kept && !request->head_only && !request->query.count &&
+           !exchange->origin[0] && !request->if_none_match[0] && !server->frozen &&
+           !server->frozen_runs && !srv_catalog_is_shared(server->catalog);
 }
 
-static struct answer *place_of(struct cairn_srv_kept *kept, const char *path) {
-    return &kept->locked.answers[cairn_srv_key_of(path) % KEPT_MAX];
+static struct answer *place_of(struct srv_kept *kept, const char *path) {
+    return &kept->locked.answers[srv_key_of(path) % KEPT_MAX];
 }
 
 /* true: the table has taken over the caller's reference to response. */
-static bool keep_answer(const struct cairn_srv_exchange *exchange, struct MHD_Response *response,
+static bool keep_answer(const struct srv_exchange *exchange, struct MHD_Response *response,
                         uint64_t body_bytes) {
-    const struct cairn_srv_reply *reply = &exchange->reply;
-    struct cairn_srv_kept *kept = exchange->http->kept;
+    const struct srv_reply *reply = &exchange->reply;
+    struct srv_kept *kept = exchange->http->kept;
     if (!reply->holds_for || exchange->code || body_bytes > BODY_BYTES_MAX) return false;
     if ((reply->status && reply->status != 200) || !may_be_kept(exchange)) return false;
     char *path = strdup(exchange->request.path);
@@ -229,11 +225,11 @@ static bool keep_answer(const struct cairn_srv_exchange *exchange, struct MHD_Re
     return true;
 }
 
-static bool give_kept_answer(const struct cairn_srv_exchange *exchange, enum MHD_Result *ret,
+static bool give_kept_answer(const struct srv_exchange *exchange, enum MHD_Result *ret,
                              uint64_t *ret_body_bytes) {
-    struct cairn_srv_kept *kept = exchange->http->kept;
+    struct srv_kept *kept = exchange->http->kept;
     if (!may_be_kept(exchange)) return false;
-    uint64_t changes = cairn_srv_catalog_changes(exchange->http->server->catalog);
+    uint64_t changes = srv_catalog_changes(exchange->http->server->catalog);
     CAIRN_HOLD(&kept->lock);
     const struct answer *answer = place_of(kept, exchange->request.path);
     if (!answer->path || answer->holds_for != changes ||
@@ -260,34 +256,34 @@ static bool give_kept_answer(const struct cairn_srv_exchange *exchange, enum MHD
 static _Thread_local int working_fd = -1;
 
 /* recv(2), also for the library. The asm label avoids a clash with fortified headers. */
-CAIRN_EXPORT ssize_t cairn_srv_refuse_recv(int fd, void *to, size_t size,
-                                           int flags) __asm__("recv");
+CAIRN_EXPORT ssize_t srv_refuse_recv(int fd, void *to, size_t size, int flags) __asm__("recv");
 
-ssize_t cairn_srv_refuse_recv(int fd, void *to, size_t size, int flags) {
+ssize_t srv_refuse_recv(int fd, void *to, size_t size, int flags) {
     working_fd = fd;
     return recvfrom(fd, to, size, flags, NULL, NULL);
 }
 
-void cairn_srv_refuse_working_on(const struct cairn_srv_conn *conn) {
+void srv_refuse_working_on(const struct srv_conn *conn) {
     working_fd = conn ? conn->fd : -1;
 }
 
 /* The result stays valid: only its event loop, this thread, ends it. */
-static struct cairn_srv_conn *find_refused(struct cairn_srv_http *http) {
+static struct srv_conn *find_refused(struct srv_http *http) {
     CAIRN_HOLD(&http->lock);
-    struct cairn_srv_conn *one = http->locked.conns;
-    while (one && one->fd != working_fd) one = one->next;
+    struct srv_conn *one = NULL;
+    LIST_FOREACH(one, &http->locked.conns, place)
+        if (one->fd == working_fd) break;
     return one;
 }
 
 /* Why the library refuses headers that it has read. */
-static enum cairn_code judge_headers(struct cairn_srv_exchange *exchange, unsigned status) {
+static enum cairn_code judge_headers(struct srv_exchange *exchange, unsigned status) {
     struct cairn_error *err = &exchange->error;
     char value[32];
     bool host = false, coding = false, length = false;
-    (void)cairn_srv_http_header(exchange, "Host", value, sizeof(value), &host);
-    (void)cairn_srv_http_header(exchange, "Transfer-Encoding", value, sizeof(value), &coding);
-    bool fits = cairn_srv_http_header(exchange, "Content-Length", value, sizeof(value), &length);
+    (void)srv_http_header(exchange, "Host", value, sizeof(value), &host);
+    (void)srv_http_header(exchange, "Transfer-Encoding", value, sizeof(value), &coding);
+    bool fits = srv_http_header(exchange, "Content-Length", value, sizeof(value), &length);
     bool number = fits && value[0] && strspn(value, "0123456789") == strlen(value);
     if (coding)
         return cairn_fail(err, CAIRN_LENGTH_REQUIRED,
@@ -299,11 +295,11 @@ static enum cairn_code judge_headers(struct cairn_srv_exchange *exchange, unsign
     if (length && !number)
         return cairn_fail(err, CAIRN_INVALID, "Content-Length is not a number of bytes");
     exchange->status = 431;
-    return cairn_fail(err, CAIRN_INVALID, "%s", CAIRN_SRV_HEAD_TOO_LONG);
+    return cairn_fail(err, CAIRN_INVALID, "%s", SRV_HEAD_TOO_LONG);
 }
 
 /* Derives the refusal from the status with which the library was about to answer. */
-static enum cairn_code judge_refused(struct cairn_srv_exchange *exchange, unsigned status) {
+static enum cairn_code judge_refused(struct srv_exchange *exchange, unsigned status) {
     struct cairn_error *err = &exchange->error;
     bool in_headers = exchange->connection != NULL;
     if (in_headers &&
@@ -315,18 +311,17 @@ static enum cairn_code judge_refused(struct cairn_srv_exchange *exchange, unsign
     if (status == 505)
         return cairn_fail(err, CAIRN_INVALID, "only HTTP/1.1 and HTTP/1.0 are spoken here");
     if (status == 414)
-        return cairn_fail(err, CAIRN_INVALID, CAIRN_SRV_TARGET_TOO_LONG,
-                          CAIRN_SRV_TARGET_BYTES_MAX);
-    if (status != 400) return cairn_fail(err, CAIRN_INVALID, "%s", CAIRN_SRV_HEAD_TOO_LONG);
+        return cairn_fail(err, CAIRN_INVALID, SRV_TARGET_TOO_LONG, SRV_TARGET_BYTES_MAX);
+    if (status != 400) return cairn_fail(err, CAIRN_INVALID, "%s", SRV_HEAD_TOO_LONG);
     if (in_headers)
         return cairn_fail(err, CAIRN_INVALID, "a line of the headers is not \"Name: value\"");
     return cairn_fail(err, CAIRN_INVALID, "the first line is not \"METHOD /path HTTP/1.1\"");
 }
 
 /* Does not block: nothing else is being sent on this connection. */
-static enum cairn_code write_problem(const struct cairn_srv_exchange *exchange,
-                                     struct cairn_buf *text, struct cairn_error *err) {
-    const struct cairn_srv_reply *reply = &exchange->reply;
+static enum cairn_code write_problem(const struct srv_exchange *exchange, struct cairn_buf *text,
+                                     struct cairn_error *err) {
+    const struct srv_reply *reply = &exchange->reply;
     unsigned status = (unsigned)reply->status;
     CAIRN_TRY(cairn_buf_printf(text, err,
                                "HTTP/1.1 %u %s\r\nContent-Type: %s\r\n"
@@ -337,39 +332,39 @@ static enum cairn_code write_problem(const struct cairn_srv_exchange *exchange,
     for (size_t i = 0; i < reply->header_count; i++)
         CAIRN_TRY(cairn_buf_printf(text, err, "%s: %s\r\n", reply->headers[i].name,
                                    reply->headers[i].value));
-    for (const struct cairn_srv_cors *cors = cairn_srv_site_cors(exchange); cors->name; cors++)
+    for (const struct srv_cors *cors = srv_site_cors(exchange); cors->name; cors++)
         CAIRN_TRY(cairn_buf_printf(text, err, "%s: %s\r\n", cors->name,
                                    cors->value ? cors->value : exchange->origin));
     return cairn_buf_printf(text, err, "\r\n%s", reply->body.data);
 }
 
-static void send_refusal(struct cairn_srv_exchange *exchange) {
+static void send_refusal(struct srv_exchange *exchange) {
     struct cairn_error err = {0};
     CAIRN_AUTO(buf) text = {0};
     if (make_problem(exchange, &err) || write_problem(exchange, &text, &err)) return;
-    if (cairn_srv_tls_is_on())
-        (void)!cairn_srv_tls_send(exchange->conn->connection, text.data, text.size);
+    if (srv_tls_is_on())
+        (void)!srv_tls_send(exchange->conn->connection, text.data, text.size);
     else
         (void)!send(exchange->conn->fd, text.data, text.size, MSG_NOSIGNAL | MSG_DONTWAIT);
     (void)shutdown(exchange->conn->fd, SHUT_WR);
 }
 
-void cairn_srv_refuse_log(void *cls, const char *format, va_list arguments) {
+void srv_refuse_log(void *cls, const char *format, va_list arguments) {
     static const char refusal[] = "Error processing request";
-    struct cairn_srv_http *http = cls;
+    struct srv_http *http = cls;
     if (strncmp(format, refusal, sizeof(refusal) - 1) != 0) return;
     unsigned status = va_arg(arguments, unsigned);
-    struct cairn_srv_conn *conn = find_refused(http);
+    struct srv_conn *conn = find_refused(http);
     if (!conn) return;
-    struct cairn_srv_exchange exchange = {.http = http, .conn = conn};
+    struct srv_exchange exchange = {.http = http, .conn = conn};
     if (conn->arriving) exchange.connection = conn->arriving->connection;
     exchange.code = judge_refused(&exchange, status);
     send_refusal(&exchange);
-    cairn_srv_reply_release(&exchange.reply);
+    srv_reply_release(&exchange.reply);
 }
 
-static struct MHD_Response *make_response(struct cairn_srv_exchange *exchange) {
-    struct cairn_srv_reply *reply = &exchange->reply;
+static struct MHD_Response *make_response(struct srv_exchange *exchange) {
+    struct srv_reply *reply = &exchange->reply;
     if (reply->flow.owner) return flow_response(exchange);
     if (reply->head_bytes)
         return MHD_create_response_from_callback(reply->head_bytes, 1024, read_nothing, NULL, NULL);
@@ -383,7 +378,7 @@ static struct MHD_Response *make_response(struct cairn_srv_exchange *exchange) {
 }
 
 /* RFC 8288: the same query with the next page's cursor, relative to the request's path. */
-static enum cairn_code write_link(const struct cairn_srv_exchange *exchange, struct cairn_buf *ret,
+static enum cairn_code write_link(const struct srv_exchange *exchange, struct cairn_buf *ret,
                                   struct cairn_error *err) {
     const struct cairn_query *query = &exchange->request.query;
     CAIRN_TRY(cairn_buf_printf(ret, err, "<?cursor="));
@@ -396,7 +391,7 @@ static enum cairn_code write_link(const struct cairn_srv_exchange *exchange, str
     return cairn_buf_printf(ret, err, ">; rel=\"next\"");
 }
 
-static bool add_link(struct MHD_Response *response, const struct cairn_srv_exchange *exchange) {
+static bool add_link(struct MHD_Response *response, const struct srv_exchange *exchange) {
     CAIRN_AUTO(buf) link = {0};
     if (!exchange->reply.next.size) return true;
     return !write_link(exchange, &link, NULL) &&
@@ -404,7 +399,7 @@ static bool add_link(struct MHD_Response *response, const struct cairn_srv_excha
 }
 
 /* B07: the library reports CR and LF in a header only by its result, so the result is checked. */
-static bool add_headers(struct MHD_Response *response, const struct cairn_srv_reply *reply) {
+static bool add_headers(struct MHD_Response *response, const struct srv_reply *reply) {
     const char *type = reply->content_type ? reply->content_type : "application/json";
     bool ok = reply->status == 304 || reply->status == 204 ||
               MHD_add_response_header(response, "Content-Type", type) == MHD_YES;
@@ -422,8 +417,8 @@ static bool add_headers(struct MHD_Response *response, const struct cairn_srv_re
 }
 
 /* CORS: lets the browser show the answer to a page of allowed_origins. */
-static bool add_origin(struct MHD_Response *response, const struct cairn_srv_exchange *exchange) {
-    const struct cairn_srv_cors *cors = cairn_srv_site_cors(exchange);
+static bool add_origin(struct MHD_Response *response, const struct srv_exchange *exchange) {
+    const struct srv_cors *cors = srv_site_cors(exchange);
     for (; cors->name; cors++) {
         const char *value = cors->value ? cors->value : exchange->origin;
         if (MHD_add_response_header(response, cors->name, value) != MHD_YES) return false;
@@ -432,12 +427,12 @@ static bool add_origin(struct MHD_Response *response, const struct cairn_srv_exc
 }
 
 /* Makes a proxy with persistent connections send nothing more to a stopping server. */
-static bool add_end(struct MHD_Response *response, const struct cairn_srv_exchange *exchange) {
+static bool add_end(struct MHD_Response *response, const struct srv_exchange *exchange) {
     return !exchange->http->stopping ||
            MHD_add_response_header(response, "Connection", "close") == MHD_YES;
 }
 
-static void log_failure(const struct cairn_srv_exchange *exchange) {
+static void log_failure(const struct srv_exchange *exchange) {
     int status = cairn_code_info(exchange->code)->http_status;
     if (status < 500 || exchange->code == CAIRN_QUOTA_EXCEEDED) {
         cairn_log(DEBUG, "http.refused", "path=%s status=%d cause=\"%s\"", path_of(exchange),
@@ -456,7 +451,7 @@ static void log_failure(const struct cairn_srv_exchange *exchange) {
 }
 
 /* Logs one line a request. A request that its caller samples for tracing is logged at info. */
-static void log_answer(const struct cairn_srv_exchange *exchange) {
+static void log_answer(const struct srv_exchange *exchange) {
     const struct cairn_route *route = exchange->request.route;
     int status = exchange->reply.status ? exchange->reply.status : 200;
     bool sampled =
@@ -470,30 +465,29 @@ static void log_answer(const struct cairn_srv_exchange *exchange) {
 }
 
 /* Frees the request's body first, so a connection never holds body and reply at once. */
-static void reserve(struct cairn_srv_exchange *exchange) {
-    struct cairn_srv_reply *reply = &exchange->reply;
+static void reserve(struct srv_exchange *exchange) {
+    struct srv_reply *reply = &exchange->reply;
     cairn_buf_release(&exchange->body);
-    cairn_srv_memory_give(exchange->http, exchange->conn);
+    srv_memory_give(exchange->http, exchange->conn);
     if (exchange->code || !is_large(exchange)) return;
-    if (cairn_srv_memory_take(exchange, CAIRN_SRV_MEMORY_REPLIES, reply->body.size)) return;
-    cairn_srv_reply_release(reply);
-    *reply = (struct cairn_srv_reply){0};
+    if (srv_memory_take(exchange, SRV_MEMORY_REPLIES, reply->body.size)) return;
+    srv_reply_release(reply);
+    *reply = (struct srv_reply){0};
     exchange->code = cairn_fail(&exchange->error, CAIRN_BUSY,
                                 "too many replies are waiting to be taken; try again");
 }
 
-static void measure_answer(const struct cairn_srv_exchange *exchange) {
+static void measure_answer(const struct srv_exchange *exchange) {
     const struct cairn_route *route = exchange->request.route;
     unsigned status = exchange->reply.status ? (unsigned)exchange->reply.status : 200;
-    struct cairn_metric_at at = {CAIRN_SRV_METRIC_http_request_duration_seconds,
-                                 route ? route->id : CAIRN_ROUTE_COUNT,
-                                 cairn_srv_metric_status(status)};
+    struct cairn_metric_at at = {SRV_METRIC_http_request_duration_seconds,
+                                 route ? route->id : CAIRN_ROUTE_COUNT, srv_metric_status(status)};
     if (exchange->begun_us)
         cairn_metrics_observe(exchange->http->server->metrics, at,
                               cairn_mono_us() - exchange->begun_us);
 }
 
-static enum MHD_Result reply_to(struct cairn_srv_exchange *exchange) {
+static enum MHD_Result reply_to(struct srv_exchange *exchange) {
     struct cairn_error err = {0};
     reserve(exchange);
     if (exchange->code) {
@@ -502,7 +496,7 @@ static enum MHD_Result reply_to(struct cairn_srv_exchange *exchange) {
     }
     measure_answer(exchange);
     log_answer(exchange);
-    struct cairn_srv_reply *reply = &exchange->reply;
+    struct srv_reply *reply = &exchange->reply;
     uint64_t size = reply->body.size; /* make_response takes the body */
     struct MHD_Response *response = make_response(exchange);
     if (!response) return MHD_NO;
@@ -511,7 +505,7 @@ static enum MHD_Result reply_to(struct cairn_srv_exchange *exchange) {
     if (add_headers(response, reply) && add_link(response, exchange) &&
         add_end(response, exchange) && add_origin(response, exchange)) {
         uint64_t timeout_ms = exchange->http->server->settings->request_timeout_ms;
-        cairn_srv_conn_set(exchange->conn, timeout_ms + size / 1024);
+        srv_conn_set(exchange->conn, timeout_ms + size / 1024);
         result = MHD_queue_response(exchange->connection,
                                     (unsigned)(reply->status ? reply->status : 200), response);
         kept = keep_answer(exchange, response, size);
@@ -522,7 +516,7 @@ static enum MHD_Result reply_to(struct cairn_srv_exchange *exchange) {
     return result;
 }
 
-void cairn_srv_http_refuse(struct cairn_srv_exchange *exchange) {
+void srv_http_refuse(struct srv_exchange *exchange) {
     cairn_trace_set(&exchange->request.trace);
     log_failure(exchange);
     send_refusal(exchange);
@@ -531,19 +525,19 @@ void cairn_srv_http_refuse(struct cairn_srv_exchange *exchange) {
     cairn_trace_set(NULL);
 }
 
-bool cairn_srv_http_reply_again(struct cairn_srv_exchange *exchange, enum MHD_Result *ret) {
+bool srv_http_reply_again(struct srv_exchange *exchange, enum MHD_Result *ret) {
     uint64_t size = 0;
     if (!give_kept_answer(exchange, ret, &size)) return false;
     cairn_trace_set(&exchange->request.trace);
     measure_answer(exchange);
     log_answer(exchange);
     cairn_trace_set(NULL);
-    cairn_srv_conn_set(exchange->conn,
-                       exchange->http->server->settings->request_timeout_ms + size / 1024);
+    srv_conn_set(exchange->conn,
+                 exchange->http->server->settings->request_timeout_ms + size / 1024);
     return true;
 }
 
-enum MHD_Result cairn_srv_http_reply(struct cairn_srv_exchange *exchange) {
+enum MHD_Result srv_http_reply(struct srv_exchange *exchange) {
     cairn_trace_set(&exchange->request.trace);
     enum MHD_Result result = reply_to(exchange);
     cairn_trace_set(NULL);

@@ -6,10 +6,8 @@
 #include <stdio.h>
 
 #include "api/wire/messages.h"
-#include "common/hash/hash.h"
-#include "common/text.h"
 
-void cairn_srv_reply_release(struct cairn_srv_reply *reply) {
+void srv_reply_release(struct srv_reply *reply) {
     cairn_buf_release(&reply->body);
     cairn_buf_release(&reply->location);
     cairn_buf_release(&reply->next);
@@ -17,8 +15,7 @@ void cairn_srv_reply_release(struct cairn_srv_reply *reply) {
     reply->extra = NULL;
 }
 
-void cairn_srv_reply_header(struct cairn_srv_reply *reply, const char *name, const char *format,
-                            ...) {
+void srv_reply_header(struct srv_reply *reply, const char *name, const char *format, ...) {
     CAIRN_ASSERT(reply->header_count < CAIRN_COUNT(reply->headers));
     va_list arguments;
     va_start(arguments, format);
@@ -28,10 +25,10 @@ void cairn_srv_reply_header(struct cairn_srv_reply *reply, const char *name, con
     va_end(arguments);
 }
 
-enum cairn_code cairn_srv_reply_json(struct cairn_srv_reply *reply, int status, json_t *take_json,
-                                     struct cairn_error *err) {
+enum cairn_code srv_reply_json(struct srv_reply *reply, int status, json_t *take_json,
+                               struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *json = take_json;
-    if (!json) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    if (!json) return srv_no_memory(err);
     cairn_buf_clear(&reply->body);
     reply->body.limit = 64 * CAIRN_MIB;
     CAIRN_TRY(cairn_json_show(json, &reply->body, err));
@@ -40,17 +37,17 @@ enum cairn_code cairn_srv_reply_json(struct cairn_srv_reply *reply, int status, 
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_reply_page(struct cairn_srv_reply *reply, json_t *take_items,
-                                     json_t *take_next, struct cairn_error *err) {
+enum cairn_code srv_reply_page(struct srv_reply *reply, json_t *take_items, json_t *take_next,
+                               struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *items = take_items, *next = take_next;
     const char *cursor = json_string_value(next);
     if (cursor) CAIRN_TRY(cairn_buf_printf(&reply->next, err, "%s", cursor));
-    return cairn_srv_reply_json(
+    return srv_reply_json(
         reply, 200, items ? CAIRN_PACK(page, .items = items, .next_cursor = cursor) : NULL, err);
 }
 
 /* Extension members of a problem (RFC 9457, 3.2), by name. */
-void cairn_srv_reply_extra(struct cairn_srv_reply *reply, const char *name, json_t *take_value) {
+void srv_reply_extra(struct srv_reply *reply, const char *name, json_t *take_value) {
     if (!reply->extra) reply->extra = json_object();
     if (!reply->extra || json_object_set_new(reply->extra, name, take_value)) return;
 }
@@ -66,8 +63,7 @@ static json_t *errors_of(enum cairn_code code, const char *detail) {
     return one ? json_pack("[o]", one) : NULL;
 }
 
-json_t *cairn_srv_problem(enum cairn_code code, const struct cairn_error *why,
-                          const char *instance) {
+json_t *srv_problem(enum cairn_code code, const struct cairn_error *why, const char *instance) {
     const struct cairn_code_info *info = cairn_code_info(code);
     char type[96];
     snprintf(type, sizeof(type), "urn:cairn:problem:%s", info->slug);
@@ -80,8 +76,8 @@ json_t *cairn_srv_problem(enum cairn_code code, const struct cairn_error *why,
         .request_id = why->request_id, .instance = readable ? instance : NULL, .errors = errors);
 }
 
-enum cairn_code cairn_srv_body(const struct cairn_srv_request *request, size_t nodes,
-                               json_t **ret_body, struct cairn_error *err) {
+enum cairn_code srv_body(const struct srv_request *request, size_t nodes, json_t **ret_body,
+                         struct cairn_error *err) {
     if (!request->body.size)
         return cairn_fail(err, CAIRN_INVALID, "a JSON object is needed as the body");
     struct cairn_json_limits limits = {.bytes = request->body.size, .nodes = nodes};
@@ -95,8 +91,8 @@ enum cairn_code cairn_srv_body(const struct cairn_srv_request *request, size_t n
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_query_limit(const struct cairn_srv_request *request, uint64_t *ret,
-                                      struct cairn_error *err) {
+enum cairn_code srv_query_limit(const struct srv_request *request, uint64_t *ret,
+                                struct cairn_error *err) {
     const char *text = cairn_query_get(&request->query, "limit");
     uint64_t limit = 100;
     enum cairn_code code = text ? cairn_parse_u64(cairn_view_of(text), &limit, err) : CAIRN_OK;
@@ -120,27 +116,26 @@ static uint64_t preferred_ms(const char *prefer) {
     return 0;
 }
 
-enum cairn_code cairn_srv_query_wait(const struct cairn_srv_request *request,
-                                     uint64_t *ret_until_ms, struct cairn_error *err) {
+enum cairn_code srv_query_wait(const struct srv_request *request, uint64_t *ret_until_ms,
+                               struct cairn_error *err) {
     const char *wait = cairn_query_get(&request->query, "wait");
     uint64_t wait_ms = preferred_ms(request->prefer);
     enum cairn_code code =
         wait ? cairn_parse_duration(cairn_view_of(wait), &wait_ms, err) : CAIRN_OK;
     if (code) return cairn_within(err, code, "wait");
     uint64_t until_ms = request->arrived_ms + cairn_min_u64(wait_ms, CAIRN_WAIT_MS_MAX);
-    bool waits = wait_ms && !request->wait_over && cairn_srv_mono_ms(request->server) < until_ms;
+    bool waits = wait_ms && !request->wait_over && srv_mono_ms(request->server) < until_ms;
     if (waits) *ret_until_ms = until_ms;
     return CAIRN_OK;
 }
 
-void cairn_srv_reply_cached(const struct cairn_srv_request *request,
-                            struct cairn_srv_reply *reply) {
+void srv_reply_cached(const struct srv_request *request, struct srv_reply *reply) {
     bool fixed = cairn_version_id_valid(cairn_view_of(request->params.ref));
-    cairn_srv_reply_header(reply, "Cache-Control", "%s",
-                           fixed ? "private, immutable, max-age=3600" : "private, no-cache");
+    srv_reply_header(reply, "Cache-Control", "%s",
+                     fixed ? "private, immutable, max-age=3600" : "private, no-cache");
 }
 
-bool cairn_srv_tag_listed(const char *list, const char *tag, bool weak_counts) {
+bool srv_tag_listed(const char *list, const char *tag, bool weak_counts) {
     size_t size = strlen(tag);
     if (!strcmp(list, "*")) return true;
     for (const char *at = list; *at;) {
@@ -156,16 +151,15 @@ bool cairn_srv_tag_listed(const char *list, const char *tag, bool weak_counts) {
     return false;
 }
 
-enum cairn_code cairn_srv_must_match(const struct cairn_srv_request *request, const char *tag,
-                                     const char *other, struct cairn_error *err) {
+enum cairn_code srv_must_match(const struct srv_request *request, const char *tag,
+                               const char *other, struct cairn_error *err) {
     const char *list = request->if_match;
     if (!list[0])
         return cairn_fail(err, CAIRN_PRECONDITION_MISSING,
                           "send If-Match: %s to change what was read, or If-Match: * to change "
                           "whatever is there",
                           tag);
-    if (cairn_srv_tag_listed(list, tag, false) ||
-        (other && cairn_srv_tag_listed(list, other, false)))
+    if (srv_tag_listed(list, tag, false) || (other && srv_tag_listed(list, other, false)))
         return CAIRN_OK;
     return cairn_fail(err, CAIRN_PRECONDITION, "it is another by now: its tag is %s", tag);
 }
@@ -176,17 +170,16 @@ enum cairn_code cairn_srv_must_match(const struct cairn_srv_request *request, co
  * are hashes of whole pages, so the same text must give the same cursor: the vector is a MAC of the
  * text, which also authenticates it. */
 
-#define CURSOR_BYTES_MAX 1100
 #define VECTOR_BYTES 12
 
-static struct cairn_view cursor_key(const struct cairn_srv *server) {
+static struct cairn_view cursor_key(const struct srv *server) {
     return (struct cairn_view){server->grant_key, sizeof(server->grant_key)};
 }
 
-static void cursor_vector(const struct cairn_srv *server, const uint8_t *text, size_t size,
+static void cursor_vector(const struct srv *server, const uint8_t *text, size_t size,
                           uint8_t ret[VECTOR_BYTES]) {
     static const char start[] = "cairn cursor of ";
-    uint8_t bytes[sizeof(start) + CURSOR_BYTES_MAX], mac[CAIRN_SHA256_BYTES];
+    uint8_t bytes[sizeof(start) + SRV_CURSOR_BYTES_MAX], mac[CAIRN_SHA256_BYTES];
     memcpy(bytes, start, sizeof(start));
     memcpy(bytes + sizeof(start), text, size);
     cairn_hmac_sha256(cursor_key(server), (struct cairn_view){bytes, sizeof(start) + size}, mac);
@@ -194,8 +187,8 @@ static void cursor_vector(const struct cairn_srv *server, const uint8_t *text, s
 }
 
 /* Encrypts or decrypts in place. */
-static void cursor_turn(const struct cairn_srv *server, const uint8_t vector[VECTOR_BYTES],
-                        uint8_t *text, size_t size) {
+static void cursor_turn(const struct srv *server, const uint8_t vector[VECTOR_BYTES], uint8_t *text,
+                        size_t size) {
     struct {
         char start[20];
         uint8_t vector[VECTOR_BYTES];
@@ -211,10 +204,11 @@ static void cursor_turn(const struct cairn_srv *server, const uint8_t vector[VEC
     }
 }
 
-enum cairn_code cairn_srv_cursor_read(const struct cairn_srv_request *request, char *ret,
-                                      size_t capacity, struct cairn_error *err) {
+/* "" without a cursor. */
+static enum cairn_code cursor_read(const struct srv_request *request, char *ret, size_t capacity,
+                                   struct cairn_error *err) {
     const char *text = cairn_query_get(&request->query, "cursor");
-    uint8_t bytes[VECTOR_BYTES + CURSOR_BYTES_MAX], vector[VECTOR_BYTES];
+    uint8_t bytes[VECTOR_BYTES + SRV_CURSOR_BYTES_MAX], vector[VECTOR_BYTES];
     uint8_t *said = bytes + VECTOR_BYTES;
     ret[0] = 0;
     if (!text) return CAIRN_OK;
@@ -234,11 +228,11 @@ enum cairn_code cairn_srv_cursor_read(const struct cairn_srv_request *request, c
     return CAIRN_OK;
 }
 
-json_t *cairn_srv_cursor_write(const struct cairn_srv *server, const char *text) {
-    uint8_t bytes[VECTOR_BYTES + CURSOR_BYTES_MAX];
+static json_t *cursor_write(const struct srv *server, const char *text) {
+    uint8_t bytes[VECTOR_BYTES + SRV_CURSOR_BYTES_MAX];
     char hex[2 * sizeof(bytes) + 1];
     size_t size = strlen(text);
-    CAIRN_ASSERT(size <= CURSOR_BYTES_MAX);
+    CAIRN_ASSERT(size <= SRV_CURSOR_BYTES_MAX);
     memcpy(bytes + VECTOR_BYTES, text, size);
     cursor_vector(server, bytes + VECTOR_BYTES, size, bytes);
     cursor_turn(server, bytes, bytes + VECTOR_BYTES, size);
@@ -246,8 +240,47 @@ json_t *cairn_srv_cursor_write(const struct cairn_srv *server, const char *text)
     return json_string(hex);
 }
 
-enum cairn_code cairn_srv_grant_judge(const struct cairn_srv *server, const char *text,
-                                      struct cairn_grant *ret, struct cairn_error *err) {
+/* ---- lists ---- */
+
+enum cairn_code srv_list_open(const struct srv_request *request, struct srv_list *ret,
+                              struct cairn_error *err) {
+    ret->request = request;
+    CAIRN_TRY(srv_query_limit(request, &ret->limit, err));
+    CAIRN_TRY(cursor_read(request, ret->after, sizeof(ret->after), err));
+    ret->items = json_array();
+    return CAIRN_OK;
+}
+
+enum cairn_code srv_list_after(const struct srv_list *list, uint64_t *ret,
+                               struct cairn_error *err) {
+    return list->after[0] ? cairn_parse_u64(cairn_view_of(list->after), ret, err) : CAIRN_OK;
+}
+
+bool srv_list_takes(struct srv_list *list, const char *place) {
+    if (list->count == list->limit) list->more = true;
+    if (list->more) return false;
+    list->count++;
+    (void)cairn_text_copy(list->place, sizeof(list->place), place);
+    return true;
+}
+
+enum cairn_code srv_list_add(struct srv_list *list, json_t *take_item, struct cairn_error *err) {
+    return cairn_json_append(list->items, take_item, "the list", err);
+}
+
+enum cairn_code srv_list_reply(struct srv_list *list, struct srv_reply *reply,
+                               struct cairn_error *err) {
+    json_t *next = list->more ? cursor_write(list->request->server, list->place) : NULL;
+    return srv_reply_page(reply, CAIRN_TAKE(list->items), next, err);
+}
+
+void srv_list_release(struct srv_list *list) {
+    json_decref(list->items);
+    list->items = NULL;
+}
+
+enum cairn_code srv_grant_judge(const struct srv *server, const char *text, struct cairn_grant *ret,
+                                struct cairn_error *err) {
     if (cairn_grant_check(text, server->grant_key, ret, err))
         return cairn_fail(err, CAIRN_UNAUTHORIZED, "the grant was not signed by this server");
     if (strcmp(ret->store_uuid, server->store_uuid))
@@ -255,13 +288,12 @@ enum cairn_code cairn_srv_grant_judge(const struct cairn_srv *server, const char
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_grant_read(const struct cairn_srv_request *request, const char *text,
-                                     struct cairn_grant *ret, struct cairn_error *err) {
+enum cairn_code srv_grant_read(const struct srv_request *request, const char *text,
+                               struct cairn_grant *ret, struct cairn_error *err) {
     if (!text || !text[0])
         return cairn_fail(err, CAIRN_UNAUTHORIZED, "a grant is needed: POST .../attempts gives it");
-    CAIRN_TRY(cairn_srv_grant_judge(request->server, text, ret, err));
-    if (strcmp(ret->name.project, request->params.run_name.project) ||
-        strcmp(ret->name.run, request->params.run_name.run))
+    CAIRN_TRY(srv_grant_judge(request->server, text, ret, err));
+    if (!cairn_run_name_same(&ret->name, &request->params.run_name))
         return cairn_fail(err, CAIRN_FORBIDDEN, "the grant is for run %s/%s", ret->name.project,
                           ret->name.run);
     return CAIRN_OK;

@@ -76,8 +76,8 @@ static enum MHD_Result check_line(void *cls, enum MHD_ValueKind kind, const char
     return MHD_YES;
 }
 
-enum cairn_code cairn_srv_shape_check(struct cairn_srv_exchange *exchange, const char *method,
-                                      const char *version, struct cairn_error *err) {
+enum cairn_code srv_shape_check(struct srv_exchange *exchange, const char *method,
+                                const char *version, struct cairn_error *err) {
     static const char doubt[] = "the request is not exactly what RFC 9112 asks for (one CRLF after "
                                 "each line, no space before a colon and no folded lines)";
     const char *uri = exchange->uri;
@@ -86,10 +86,9 @@ enum cairn_code cairn_srv_shape_check(struct cairn_srv_exchange *exchange, const
               uri + exchange->uri_size + 1 == version && strlen(version) == 8;
     walk.end = version + 8;
     MHD_get_connection_values_n(exchange->connection, MHD_HEADER_KIND, check_line, &walk);
-    if (exchange->uri_size > CAIRN_SRV_TARGET_BYTES_MAX) {
+    if (exchange->uri_size > SRV_TARGET_BYTES_MAX) {
         exchange->status = 414;
-        return cairn_fail(err, CAIRN_INVALID, CAIRN_SRV_TARGET_TOO_LONG,
-                          CAIRN_SRV_TARGET_BYTES_MAX);
+        return cairn_fail(err, CAIRN_INVALID, SRV_TARGET_TOO_LONG, SRV_TARGET_BYTES_MAX);
     }
     if (walk.transfer_encodings)
         return cairn_fail(err, CAIRN_LENGTH_REQUIRED,
@@ -156,7 +155,7 @@ static bool is_listed(const char *list, const char *host) {
 }
 
 /* The name in public_url, under which a proxy's callers know this server. */
-static bool is_public_name(const struct cairn_srv_http *http, const char *host) {
+static bool is_public_name(const struct srv_http *http, const char *host) {
     char authority[HOST_BYTES_MAX], public[HOST_BYTES_MAX];
     const char *url = strstr(http->server->settings->public_url, "://");
     if (!url) return false;
@@ -165,7 +164,7 @@ static bool is_public_name(const struct cairn_srv_http *http, const char *host) 
     return public[0] && !strcasecmp(host, public);
 }
 
-static bool is_our_name(const struct cairn_srv_http *http, const char *authority) {
+static bool is_our_name(const struct srv_http *http, const char *authority) {
     char host[HOST_BYTES_MAX], listen[HOST_BYTES_MAX];
     host_of(authority, host);
     host_of(http->server->settings->listen, listen);
@@ -175,7 +174,7 @@ static bool is_our_name(const struct cairn_srv_http *http, const char *authority
            is_public_name(http, host) || is_listed(http->server->settings->allowed_hosts, host);
 }
 
-static bool is_ours(const struct cairn_srv_http *http, const char *authority) {
+static bool is_ours(const struct srv_http *http, const char *authority) {
     char host[HOST_BYTES_MAX];
     host_of(authority, host);
     return is_address(host) || is_our_name(http, authority);
@@ -188,29 +187,29 @@ static bool is_same_address(const char *authority, const char *asked) {
     return is_address(host) && !strcasecmp(authority, asked);
 }
 
-void cairn_srv_site_init(struct cairn_srv_http *http) {
+void srv_site_init(struct srv_http *http) {
     if (gethostname(http->hostname, sizeof(http->hostname) - 1)) http->hostname[0] = '\0';
 }
 
 /* Keeps an Origin of allowed_origins for the answer. */
-static void note_origin(struct cairn_srv_exchange *exchange) {
+static void note_origin(struct srv_exchange *exchange) {
     char origin[sizeof(exchange->origin)];
     bool there = false;
-    bool fits = cairn_srv_http_header(exchange, "Origin", origin, sizeof(origin), &there);
+    bool fits = srv_http_header(exchange, "Origin", origin, sizeof(origin), &there);
     const char *list = exchange->http->server->settings->allowed_origins;
     if (there && fits && strcmp(origin, "*") != 0 && is_listed(list, origin))
         memcpy(exchange->origin, origin, sizeof(origin));
 }
 
-const struct cairn_srv_cors *cairn_srv_site_cors(const struct cairn_srv_exchange *exchange) {
-    static const struct cairn_srv_cors none[] = {{NULL, NULL}};
-    static const struct cairn_srv_cors answers[] = {
+const struct srv_cors *srv_site_cors(const struct srv_exchange *exchange) {
+    static const struct srv_cors none[] = {{NULL, NULL}};
+    static const struct srv_cors answers[] = {
         {"Access-Control-Allow-Origin", NULL},
         {"Vary", "Origin"},
         {"Access-Control-Expose-Headers",
          "ETag, Location, Link, Retry-After, Content-Range, Accept-Ranges, WWW-Authenticate"},
         {NULL, NULL}};
-    static const struct cairn_srv_cors asks[] = {
+    static const struct srv_cors asks[] = {
         {"Access-Control-Allow-Origin", NULL},
         {"Vary", "Origin"},
         {"Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, PATCH, DELETE"},
@@ -224,11 +223,11 @@ const struct cairn_srv_cors *cairn_srv_site_cors(const struct cairn_srv_exchange
 }
 
 /* RFC 6454: "scheme://host:port", or "null" of a page that has no site. */
-static enum cairn_code check_origin(const struct cairn_srv_exchange *exchange, const char *asked,
+static enum cairn_code check_origin(const struct srv_exchange *exchange, const char *asked,
                                     struct cairn_error *err) {
     char origin[HOST_BYTES_MAX + 16];
     bool there = false;
-    bool fits = cairn_srv_http_header(exchange, "Origin", origin, sizeof(origin), &there);
+    bool fits = srv_http_header(exchange, "Origin", origin, sizeof(origin), &there);
     if (!there || exchange->origin[0]) return CAIRN_OK;
     const char *authority = strstr(origin, "://");
     if (fits && authority &&
@@ -240,32 +239,32 @@ static enum cairn_code check_origin(const struct cairn_srv_exchange *exchange, c
 }
 
 /* True for headers that no form and no request without a preflight can have. */
-static bool is_deliberate(const struct cairn_srv_exchange *exchange) {
+static bool is_deliberate(const struct srv_exchange *exchange) {
     static const char *const types[] = {"application/json", "application/octet-stream"};
     char type[128], other[8];
     bool there = false;
-    if (!cairn_srv_http_header(exchange, "Content-Type", type, sizeof(type), NULL)) return false;
+    if (!srv_http_header(exchange, "Content-Type", type, sizeof(type), NULL)) return false;
     for (size_t i = 0; i < CAIRN_COUNT(types); i++)
         if (!strncasecmp(type, types[i], strlen(types[i]))) return true;
-    (void)cairn_srv_http_header(exchange, "X-Cairn-Grant", other, sizeof(other), &there);
-    if (!there) (void)cairn_srv_http_header(exchange, "X-Cairn", other, sizeof(other), &there);
+    (void)srv_http_header(exchange, "X-Cairn-Grant", other, sizeof(other), &there);
+    if (!there) (void)srv_http_header(exchange, "X-Cairn", other, sizeof(other), &there);
     return there;
 }
 
 /* Load balancers send the name of their server group; these answers hold no secret. */
-static bool is_health(const struct cairn_srv_exchange *exchange) {
+static bool is_health(const struct srv_exchange *exchange) {
     return !strcmp(exchange->request.path, "/livez") || !strcmp(exchange->request.path, "/readyz");
 }
 
 /* A request without Host cannot come from a page: every browser sends Host. */
-static bool is_for_us(const struct cairn_srv_exchange *exchange, char host[HOST_BYTES_MAX]) {
+static bool is_for_us(const struct srv_exchange *exchange, char host[HOST_BYTES_MAX]) {
     bool there = false;
-    bool fits = cairn_srv_http_header(exchange, "Host", host, HOST_BYTES_MAX, &there);
+    bool fits = srv_http_header(exchange, "Host", host, HOST_BYTES_MAX, &there);
     return is_health(exchange) || !there || (fits && is_ours(exchange->http, host));
 }
 
-enum cairn_code cairn_srv_site_check(struct cairn_srv_exchange *exchange, const char *method,
-                                     struct cairn_error *err) {
+enum cairn_code srv_site_check(struct srv_exchange *exchange, const char *method,
+                               struct cairn_error *err) {
     char host[HOST_BYTES_MAX];
     if (!is_for_us(exchange, host)) {
         exchange->title = "This server is not asked by that name.";
@@ -337,8 +336,8 @@ static enum cairn_code expect_answer(const char *listen, uint16_t port, const ch
     CAIRN_TRY(connect_to(listen, port, &fd_value, err));
     CAIRN_AUTO_FD fd = fd_value;
     char answer[64] = "";
-    if (cairn_srv_tls_is_on())
-        CAIRN_TRY(cairn_srv_tls_ask(fd, text, answer, 13, err));
+    if (srv_tls_is_on())
+        CAIRN_TRY(srv_tls_ask(fd, text, answer, 13, err));
     else
         CAIRN_TRY(ask_plain(fd, text, answer, err));
     if (!strcmp(answer, wanted)) return CAIRN_OK;
@@ -348,8 +347,7 @@ static enum cairn_code expect_answer(const char *listen, uint16_t port, const ch
                       answer, wanted);
 }
 
-enum cairn_code cairn_srv_http_self_test(const char *listen, uint16_t port,
-                                         struct cairn_error *err) {
+enum cairn_code srv_http_self_test(const char *listen, uint16_t port, struct cairn_error *err) {
     CAIRN_TRY(expect_answer(listen, port,
                             "GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
                             "HTTP/1.1 200", err));

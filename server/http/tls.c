@@ -8,14 +8,13 @@
 #include <stdlib.h>
 
 #include "common/file.h"
-#include "common/hash/hash.h"
 #include "server/http/inside.h"
 
 #define CHAIN_MAX 16
 #define FILE_BYTES_MAX (256 * CAIRN_KIB)
 
-struct cairn_srv_tls {
-    struct cairn_srv_tls *older;
+struct srv_tls {
+    struct srv_tls *older;
     gnutls_pcert_st chain[CHAIN_MAX];
     unsigned chain_count;
     gnutls_privkey_t key;
@@ -23,21 +22,21 @@ struct cairn_srv_tls {
 };
 
 /* The library passes no context to its callback; a process has one server. */
-static _Atomic(struct cairn_srv_tls *) in_use;
+static _Atomic(struct srv_tls *) in_use;
 
 static enum cairn_code refused(int result, const char *what, const char *path,
                                struct cairn_error *err) {
     return cairn_fail(err, CAIRN_INVALID, "%s %s: %s", what, path, gnutls_strerror(result));
 }
 
-static void free_pair(struct cairn_srv_tls *tls) {
+static void free_pair(struct srv_tls *tls) {
     for (unsigned i = 0; i < tls->chain_count; i++) gnutls_pcert_deinit(&tls->chain[i]);
     if (tls->key) gnutls_privkey_deinit(tls->key);
     free(tls);
 }
 
 /* With a mismatched certificate every handshake fails without a visible reason. */
-static bool is_pair(struct cairn_srv_tls *tls) {
+static bool is_pair(struct srv_tls *tls) {
     uint8_t of_key[64], of_certificate[64];
     size_t size = sizeof(of_key), other = sizeof(of_certificate);
     gnutls_pubkey_t public_key = NULL;
@@ -60,16 +59,9 @@ static enum cairn_code load_one(const char *setting, const char *path, struct ca
     return cairn_within(err, code == CAIRN_FORBIDDEN ? code : CAIRN_INVALID, "%s", setting);
 }
 
-static enum cairn_code load_files(const struct cairn_srv_settings *settings,
-                                  struct cairn_buf *certificate, struct cairn_buf *key,
-                                  struct cairn_error *err) {
-    CAIRN_TRY(load_one("tls-cert", settings->tls_cert, certificate, false, err));
-    return load_one("tls-key", settings->tls_key, key, true, err);
-}
-
-static enum cairn_code make_pair(const struct cairn_srv_settings *settings,
+static enum cairn_code make_pair(const struct srv_settings *settings,
                                  const struct cairn_buf *certificate, const struct cairn_buf *key,
-                                 struct cairn_srv_tls *tls, struct cairn_error *err) {
+                                 struct srv_tls *tls, struct cairn_error *err) {
     gnutls_datum_t chain = {(unsigned char *)certificate->data, (unsigned)certificate->size};
     gnutls_datum_t secret = {(unsigned char *)key->data, (unsigned)key->size};
     unsigned count = CHAIN_MAX;
@@ -98,14 +90,15 @@ static void digest_both(const struct cairn_buf *certificate, const struct cairn_
     cairn_sha256_release(&sha);
 }
 
-enum cairn_code cairn_srv_tls_load(struct cairn_srv_http *http, struct cairn_error *err) {
-    const struct cairn_srv_settings *settings = http->server->settings;
+enum cairn_code srv_tls_load(struct srv_http *http, struct cairn_error *err) {
+    const struct srv_settings *settings = http->server->settings;
     CAIRN_AUTO(buf) certificate = {.limit = FILE_BYTES_MAX}, key = {.limit = FILE_BYTES_MAX};
     uint8_t digest[CAIRN_SHA256_BYTES];
     if (!settings->tls_cert[0]) return CAIRN_OK;
-    CAIRN_TRY(load_files(settings, &certificate, &key, err));
+    CAIRN_TRY(load_one("tls-cert", settings->tls_cert, &certificate, false, err));
+    CAIRN_TRY(load_one("tls-key", settings->tls_key, &key, true, err));
     digest_both(&certificate, &key, digest);
-    struct cairn_srv_tls *tls = NULL;
+    struct srv_tls *tls = NULL;
     enum cairn_code code = CAIRN_OK;
     if (!http->tls || memcmp(http->tls->digest, digest, sizeof(digest)) != 0) {
         tls = calloc(1, sizeof(*tls));
@@ -125,10 +118,10 @@ enum cairn_code cairn_srv_tls_load(struct cairn_srv_http *http, struct cairn_err
     return CAIRN_OK;
 }
 
-void cairn_srv_tls_free(struct cairn_srv_http *http) {
+void srv_tls_free(struct srv_http *http) {
     if (http->tls) in_use = NULL;
     while (http->tls) {
-        struct cairn_srv_tls *one = http->tls;
+        struct srv_tls *one = http->tls;
         http->tls = one->older;
         free_pair(one);
     }
@@ -137,7 +130,7 @@ void cairn_srv_tls_free(struct cairn_srv_http *http) {
 static int pick(gnutls_session_t session, const gnutls_datum_t *names, int name_count,
                 const gnutls_pk_algorithm_t *algorithms, int algorithm_count,
                 gnutls_pcert_st **ret_chain, unsigned *ret_count, gnutls_privkey_t *ret_key) {
-    struct cairn_srv_tls *tls = in_use;
+    struct srv_tls *tls = in_use;
     (void)session, (void)names, (void)name_count, (void)algorithms, (void)algorithm_count;
     if (!tls) return -1;
     *ret_chain = tls->chain;
@@ -146,26 +139,26 @@ static int pick(gnutls_session_t session, const gnutls_datum_t *names, int name_
     return 0;
 }
 
-bool cairn_srv_tls_is_on(void) {
+bool srv_tls_is_on(void) {
     return in_use != NULL;
 }
 
-void *cairn_srv_tls_picker(void) {
+void *srv_tls_picker(void) {
     gnutls_certificate_retrieve_function2 *picker = pick;
     void *pointer;
     memcpy(&pointer, &picker, sizeof(pointer)); /* the library takes a void pointer */
     return pointer;
 }
 
-bool cairn_srv_tls_send(struct MHD_Connection *connection, const void *data, size_t size) {
+bool srv_tls_send(struct MHD_Connection *connection, const void *data, size_t size) {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
     return info && info->tls_session &&
            gnutls_record_send(info->tls_session, data, size) == (ssize_t)size;
 }
 
-enum cairn_code cairn_srv_tls_ask(int fd, const char *text, char *ret_answer, size_t size,
-                                  struct cairn_error *err) {
+enum cairn_code srv_tls_ask(int fd, const char *text, char *ret_answer, size_t size,
+                            struct cairn_error *err) {
     gnutls_session_t session = NULL;
     gnutls_certificate_credentials_t nobody = NULL;
     int result = gnutls_certificate_allocate_credentials(&nobody);

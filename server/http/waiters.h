@@ -23,63 +23,56 @@
 #include "server/db/catalog.h"
 #include "store/store.h"
 
-struct cairn_srv_waiters;
-struct cairn_srv_waiter {
-    uint64_t key;     /* cairn_srv_key_of() the text to wait for */
-    uint64_t seen;    /* cairn_srv_waiters_look() from before the state was read */
+struct srv_waiters;
+struct srv_waiter {
+    uint64_t key;     /* srv_key_of() the text to wait for */
+    uint64_t seen;    /* srv_waiters_look() from before the state was read */
     uint64_t wake_ms; /* mono clock */
-    void (*wake)(struct cairn_srv_waiter *waiter);
-    bool timed_out;                      /* set at wake: the deadline passed */
-    struct cairn_srv_waiter *next, **at; /* at NULL: not parked */
+    void (*wake)(struct srv_waiter *waiter);
+    bool timed_out;                /* set at wake: the deadline passed */
+    struct srv_waiter *next, **at; /* at NULL: not parked */
 };
-enum cairn_code cairn_srv_waiters_new(struct cairn_srv_waiters **ret,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
-uint64_t cairn_srv_waiters_look(struct cairn_srv_waiters *waiters);
+enum cairn_code srv_waiters_new(struct srv_waiters **ret, struct cairn_error *err) CAIRN_MUST_USE;
+uint64_t srv_waiters_look(struct srv_waiters *waiters);
 /* May call wake() before it returns. */
-void cairn_srv_waiters_park(struct cairn_srv_waiters *waiters, struct cairn_srv_waiter *waiter);
+void srv_waiters_park(struct srv_waiters *waiters, struct srv_waiter *waiter);
 /* False: wake() is under way, or it is not parked yet. */
-bool cairn_srv_waiters_cancel(struct cairn_srv_waiters *waiters,
-                              struct cairn_srv_waiter *waiter) CAIRN_MUST_USE;
+bool srv_waiters_cancel(struct srv_waiters *waiters, struct srv_waiter *waiter) CAIRN_MUST_USE;
 /* Call after a timed-out wait whose condition is met. */
-void cairn_srv_waiters_late(struct cairn_srv_waiters *waiters,
-                            const struct cairn_srv_waiter *waiter);
+void srv_waiters_late(struct srv_waiters *waiters, const struct srv_waiter *waiter);
 /* `late` is called for each late wake, on the waiters' own thread; set before the first park. */
-void cairn_srv_waiters_on_late(struct cairn_srv_waiters *waiters, void (*late)(void *owner),
-                               void *owner);
-/* Notifies of a change to a key of catalog.h; CAIRN_SRV_NOTIFY_ALL: anything may have changed. */
-void cairn_srv_waiters_wake_key(struct cairn_srv_waiters *waiters, uint64_t key);
+void srv_waiters_on_late(struct srv_waiters *waiters, void (*late)(void *owner), void *owner);
+/* Notifies of a change to a key of catalog.h; SRV_NOTIFY_ALL: anything may have changed. */
+void srv_waiters_wake_key(struct srv_waiters *waiters, uint64_t key);
 /* Notifies of a change to what the text names. */
-void cairn_srv_waiters_wake(struct cairn_srv_waiters *waiters, const char *text);
-void cairn_srv_waiters_wake_run(struct cairn_srv_waiters *waiters,
-                                const struct cairn_run_name *name);
+void srv_waiters_wake(struct srv_waiters *waiters, const char *text);
+void srv_waiters_wake_run(struct srv_waiters *waiters, const struct cairn_run_name *name);
 /* Notifies of a changed version: wakes waiters of it and of its run. Call after the transaction. */
-void cairn_srv_waiters_wake_version(struct cairn_srv_waiters *waiters,
-                                    const struct cairn_version_id *id,
-                                    const struct cairn_run_name *name);
+void srv_waiters_wake_version(struct srv_waiters *waiters, const struct cairn_version_id *id,
+                              const struct cairn_run_name *name);
 /* Wakes all waiters; later parks wake at once. */
-void cairn_srv_waiters_stop(struct cairn_srv_waiters *waiters);
-void cairn_srv_waiters_free(struct cairn_srv_waiters *waiters); /* stops; NULL is fine */
+void srv_waiters_stop(struct srv_waiters *waiters);
+void srv_waiters_free(struct srv_waiters *waiters); /* stops; NULL is fine */
 
 /* ---- the pool ---- */
 
-struct cairn_srv_pool;
-struct cairn_srv_task {
-    void (*run)(struct cairn_srv_task *task, struct cairn_store_worker *worker);
+struct srv_pool;
+struct srv_task {
+    void (*run)(struct srv_task *task, struct cairn_store_worker *worker);
     /* Called instead of run when the pool stops before a delayed task is due; may be NULL. */
-    void (*drop)(struct cairn_srv_task *task);
+    void (*drop)(struct srv_task *task);
     uint64_t due_ms; /* mono clock; 0 = now */
-    struct cairn_srv_task *next;
+    struct srv_task *next;
 };
-struct cairn_srv_pool_options {
+struct srv_pool_options {
     struct cairn_store *store;
     uint32_t threads;
     const char *name; /* of the threads, at most 10 bytes */
     int nice;         /* added to the threads' nice value */
 };
-enum cairn_code cairn_srv_pool_new(const struct cairn_srv_pool_options *options,
-                                   struct cairn_srv_pool **ret,
-                                   struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_pool_new(const struct srv_pool_options *options, struct srv_pool **ret,
+                             struct cairn_error *err) CAIRN_MUST_USE;
 /* False: the pool stops and has not taken the task. */
-bool cairn_srv_pool_push(struct cairn_srv_pool *pool, struct cairn_srv_task *task) CAIRN_MUST_USE;
-void cairn_srv_pool_stop(struct cairn_srv_pool *pool); /* idempotent */
-void cairn_srv_pool_free(struct cairn_srv_pool *pool); /* stops; NULL is fine */
+bool srv_pool_push(struct srv_pool *pool, struct srv_task *task) CAIRN_MUST_USE;
+void srv_pool_stop(struct srv_pool *pool); /* idempotent */
+void srv_pool_free(struct srv_pool *pool); /* stops; NULL is fine */

@@ -7,19 +7,14 @@
 #include <stdlib.h>
 
 #include "api/documents/digest.h"
-#include "api/wire/messages.h"
 #include "common/hooks.h"
 #include "common/log.h"
-#include "common/text.h"
 #include "plan/split.h"
 #include "server/guard/jobs.h"
-#include "server/http/request.h"
 #include "server/http/waiters.h"
 #include "server/intake/intake.h"
-#include "server/ledger/attempts.h"
 #include "server/ledger/policies.h"
 #include "server/ledger/shards.h"
-#include "server/ledger/version_lists.h"
 #include "server/metrics.h"
 #include "server/versions/versions.h"
 
@@ -32,17 +27,17 @@
 
 struct begin {
     struct cairn_msg_begin_save msg;
-    enum cairn_srv_on_exists on_exists;
+    enum srv_on_exists on_exists;
     struct cairn_buf labels_text, meta_text;
     /* the answer */
     enum cairn_code code; /* the begin could not be read */
     struct cairn_error error;
     bool placed; /* ... but its step, n, rank and world size could */
     bool first, changed;
-    struct cairn_srv_version version;
+    struct srv_version version;
 };
 struct batch {
-    struct cairn_srv_request *request;
+    struct srv_request *request;
     struct cairn_grant grant;
     const char *node;
     struct begin *begins;
@@ -54,7 +49,7 @@ static void release_begins(struct batch *batch) {
     for (size_t i = 0; i < batch->count; i++) {
         cairn_buf_release(&batch->begins[i].labels_text);
         cairn_buf_release(&batch->begins[i].meta_text);
-        cairn_srv_version_release(&batch->begins[i].version);
+        srv_version_release(&batch->begins[i].version);
     }
     free(batch->begins);
 }
@@ -62,15 +57,15 @@ static void release_begins(struct batch *batch) {
 /* ---- naming how two ranks differ (Q10) ---- */
 
 static void name_first_differing(const char *group, const char *tensor,
-                                 char ret[CAIRN_SRV_REASON_BYTES]) {
-    snprintf(ret, CAIRN_SRV_REASON_BYTES,
-             "the tensors of the replica group \"%.64s\", first in \"%.*s\"", group, SHOWN, tensor);
+                                 char ret[SRV_REASON_BYTES]) {
+    snprintf(ret, SRV_REASON_BYTES, "the tensors of the replica group \"%.64s\", first in \"%.*s\"",
+             group, SHOWN, tensor);
 }
 
 static void say_differ(uint64_t first, uint64_t second, const char *what,
-                       char ret[CAIRN_SRV_REASON_BYTES]) {
-    snprintf(ret, CAIRN_SRV_REASON_BYTES, "rank %" PRIu64 " and rank %" PRIu64 " differ in %.440s",
-             first, second, what);
+                       char ret[SRV_REASON_BYTES]) {
+    snprintf(ret, SRV_REASON_BYTES, "rank %" PRIu64 " and rank %" PRIu64 " differ in %.440s", first,
+             second, what);
 }
 
 struct parties {
@@ -78,15 +73,15 @@ struct parties {
     uint64_t first, second;
 };
 
-static enum cairn_code write_row(struct cairn_srv_tx *tx, const char *version, const json_t *words,
+static enum cairn_code write_row(struct srv_tx *tx, const char *version, const json_t *words,
                                  struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {0};
     if (!words) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a dispute");
     CAIRN_TRY(cairn_json_dump(words, &text, err));
-    return cairn_srv_dispute_put(tx, version, text.data, err);
+    return srv_dispute_put(tx, version, text.data, err);
 }
 
-static enum cairn_code open_dispute(struct cairn_srv_tx *tx, const char *version,
+static enum cairn_code open_dispute(struct srv_tx *tx, const char *version,
                                     const struct parties *parties, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *words =
         json_pack("{s:s, s:I, s:I, s:I, s:I}", "group", parties->group, "first",
@@ -157,7 +152,7 @@ static bool first_differing(const json_t *first, const json_t *own,
  * tensors of a long list have marks, so only marks that both lists have count: the lists part after
  * the last equal digest and no later than the next. True: ret names the tensor itself. */
 static bool describe_lists(const json_t *first, const json_t *own, const char *group,
-                           char ret[CAIRN_SRV_REASON_BYTES]) {
+                           char ret[SRV_REASON_BYTES]) {
     struct cairn_msg_split_mark a, b;
     char behind[SHOWN + 16] = "", up_to[SHOWN + 16] = "";
     if (first_differing(first, own, &a)) {
@@ -174,19 +169,19 @@ static bool describe_lists(const json_t *first, const json_t *own, const char *g
                  SHOWN, a.tensor);
         if (!equal) break;
     }
-    snprintf(ret, CAIRN_SRV_REASON_BYTES, "the tensors of the replica group \"%.64s\"%s%s%s", group,
+    snprintf(ret, SRV_REASON_BYTES, "the tensors of the replica group \"%.64s\"%s%s%s", group,
              behind[0] || up_to[0] ? ", by name" : "", behind, up_to);
     return false;
 }
 
 /* True: the differing tensor is not known yet, and both ranks support POST {C}/lists. */
 static bool describe(const struct cairn_buf *row, const struct cairn_msg_begin_split *own,
-                     char ret[CAIRN_SRV_REASON_BYTES]) {
+                     char ret[SRV_REASON_BYTES]) {
     CAIRN_AUTO_JSON json_t *words = first_words(row);
     struct cairn_msg_begin_split first = {0};
     bool read = words && !cairn_msg_begin_split_read(words, "", &first, NULL), known = false;
     if (read && first.how && own->how && strcmp(first.how, own->how) != 0) {
-        snprintf(ret, CAIRN_SRV_REASON_BYTES,
+        snprintf(ret, SRV_REASON_BYTES,
                  "how the replica group \"%.64s\" is split: by what, members or weights",
                  own->group);
         return false;
@@ -194,15 +189,13 @@ static bool describe(const struct cairn_buf *row, const struct cairn_msg_begin_s
     if (read && first.marks && own->marks)
         known = describe_lists(first.marks, own->marks, own->group, ret);
     else
-        snprintf(ret, CAIRN_SRV_REASON_BYTES, "the tensors of the replica group \"%.64s\"",
-                 own->group);
+        snprintf(ret, SRV_REASON_BYTES, "the tensors of the replica group \"%.64s\"", own->group);
     return read && !known && first.finer && own->finer;
 }
 
-static enum cairn_code join_groups(struct cairn_srv_tx *tx, const char *version, uint64_t rank,
+static enum cairn_code join_groups(struct srv_tx *tx, const char *version, uint64_t rank,
                                    const json_t *splits, uint64_t *ret_first,
-                                   char ret_differ[CAIRN_SRV_REASON_BYTES],
-                                   struct cairn_error *err) {
+                                   char ret_differ[SRV_REASON_BYTES], struct cairn_error *err) {
     ret_differ[0] = 0;
     for (size_t i = 0; i < json_array_size(splits) && !ret_differ[0]; i++) {
         struct cairn_msg_begin_split own = {0};
@@ -212,8 +205,8 @@ static enum cairn_code join_groups(struct cairn_srv_tx *tx, const char *version,
         words.limit = first.limit = CAIRN_MIB;
         CAIRN_TRY(cairn_buf_append_text(&words, own.digest, err));
         CAIRN_TRY(cairn_json_dump(json_array_get(splits, i), &words, err));
-        struct cairn_srv_group_said said = {own.group, words.data, rank};
-        CAIRN_TRY(cairn_srv_group_join(tx, version, &said, &first, ret_first, err));
+        struct srv_group_said said = {own.group, words.data, rank};
+        CAIRN_TRY(srv_group_join(tx, version, &said, &first, ret_first, err));
         if (strncmp(first.data, own.digest, DIGEST_HEX) == 0) continue;
         const struct parties parties = {own.group, *ret_first, rank};
         if (describe(&first, &own, ret_differ)) CAIRN_TRY(open_dispute(tx, version, &parties, err));
@@ -227,10 +220,10 @@ static enum cairn_code parse_exists(struct begin *begin, const char *pointer,
                                     struct cairn_error *err) {
     static const char *const choices[] = {"error", "new-version", "supersede"};
     for (size_t i = 0; i < CAIRN_COUNT(choices); i++) {
-        begin->on_exists = (enum cairn_srv_on_exists)i;
+        begin->on_exists = (enum srv_on_exists)i;
         if (!strcmp(begin->msg.on_exists, choices[i])) return CAIRN_OK;
     }
-    begin->on_exists = CAIRN_SRV_EXISTS_ERROR;
+    begin->on_exists = SRV_EXISTS_ERROR;
     return cairn_fail(err, CAIRN_INVALID, "%s/on_exists: wanted error, new-version or supersede",
                       pointer);
 }
@@ -271,24 +264,24 @@ static enum cairn_code parse_begin(const json_t *item, const char *pointer, stru
 
 /* ---- comparing with the first begin (Q10) ---- */
 
-static enum cairn_code give_up(struct cairn_srv_tx *tx, struct begin *begin, enum cairn_code why,
+static enum cairn_code give_up(struct srv_tx *tx, struct begin *begin, enum cairn_code why,
                                const char *reason, struct cairn_error *err) {
-    struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, why, reason};
+    struct srv_move move = {CAIRN_EVENT_GIVE_UP, why, reason};
     begin->changed = true;
-    return cairn_srv_version_move(tx, &begin->version, &move, err);
+    return srv_version_move(tx, &begin->version, &move, err);
 }
 
 /* Aborts the version for all ranks; the reason names what differs and both ranks. */
-static enum cairn_code differ(struct cairn_srv_tx *tx, struct begin *begin, const char *what,
+static enum cairn_code differ(struct srv_tx *tx, struct begin *begin, const char *what,
                               uint64_t first_rank, struct cairn_error *err) {
-    char reason[CAIRN_SRV_REASON_BYTES];
+    char reason[SRV_REASON_BYTES];
     say_differ(first_rank, begin->msg.rank, what, reason);
     return give_up(tx, begin, CAIRN_BEGIN_DIFFERS, reason, err);
 }
 
-static enum cairn_code compare_fields(struct cairn_srv_tx *tx, struct begin *begin,
+static enum cairn_code compare_fields(struct srv_tx *tx, struct begin *begin,
                                       struct cairn_error *err) {
-    const struct cairn_srv_version *version = &begin->version;
+    const struct srv_version *version = &begin->version;
     const char *what = version->world_size != begin->msg.world_size ? "world_size"
                        : version->on_exists != begin->on_exists     ? "on_exists"
                        : version->skip != begin->msg.skip           ? "skip"
@@ -296,42 +289,42 @@ static enum cairn_code compare_fields(struct cairn_srv_tx *tx, struct begin *beg
                                                                     : NULL;
     if (!what) return CAIRN_OK;
     uint64_t other = 0;
-    CAIRN_TRY(cairn_srv_rank_other(tx, begin->version.id.text, begin->msg.rank, &other, err));
+    CAIRN_TRY(srv_rank_other(tx, begin->version.id.text, begin->msg.rank, &other, err));
     return differ(tx, begin, what, other, err);
 }
 
-static enum cairn_code compare_groups(struct cairn_srv_tx *tx, struct begin *begin,
+static enum cairn_code compare_groups(struct srv_tx *tx, struct begin *begin,
                                       struct cairn_error *err) {
     uint64_t first = 0;
-    char what[CAIRN_SRV_REASON_BYTES];
+    char what[SRV_REASON_BYTES];
     if (begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
     CAIRN_TRY(join_groups(tx, begin->version.id.text, begin->msg.rank, begin->msg.splits, &first,
                           what, err));
     return what[0] ? differ(tx, begin, what, first, err) : CAIRN_OK;
 }
 
-static enum cairn_code join(struct cairn_srv_tx *tx, const struct batch *batch, struct begin *begin,
+static enum cairn_code join(struct srv_tx *tx, const struct batch *batch, struct begin *begin,
                             struct cairn_error *err) {
     if (begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
     CAIRN_TRY(compare_fields(tx, begin, err));
     CAIRN_TRY(compare_groups(tx, begin, err));
     if (begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
     const char *id = begin->version.id.text;
-    CAIRN_TRY(cairn_srv_rank_join(tx, id, begin->msg.rank, batch->node, err));
+    CAIRN_TRY(srv_rank_join(tx, id, begin->msg.rank, batch->node, err));
     if (begin->msg.rank != 0) return CAIRN_OK;
     /* Labels and meta are rank 0's; its seal may replace them. */
-    return cairn_srv_version_set_meta(tx, id, begin->labels_text.data, begin->meta_text.data, err);
+    return srv_version_set_meta(tx, id, begin->labels_text.data, begin->meta_text.data, err);
 }
 
 /* ---- the first begin and its verdict (Q11) ---- */
 
-static enum cairn_code judge(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
-                             struct begin *begin, struct cairn_error *err) {
+static enum cairn_code judge(struct srv_tx *tx, const struct srv_run *run, struct begin *begin,
+                             struct cairn_error *err) {
     struct cairn_version_id by;
-    char reason[CAIRN_SRV_REASON_BYTES];
+    char reason[SRV_REASON_BYTES];
     enum cairn_code why = CAIRN_OK;
-    if (begin->on_exists == CAIRN_SRV_EXISTS_ERROR) {
-        CAIRN_TRY(cairn_srv_version_at_step(tx, run->id, begin->msg.step, begin->msg.n, &by, err));
+    if (begin->on_exists == SRV_EXISTS_ERROR) {
+        CAIRN_TRY(srv_version_at_step(tx, run->id, begin->msg.step, begin->msg.n, &by, err));
         if (by.text[0]) {
             why = CAIRN_STEP_EXISTS;
             snprintf(reason, sizeof(reason), "step %" PRIu64 " is already there as %s",
@@ -340,7 +333,7 @@ static enum cairn_code judge(struct cairn_srv_tx *tx, const struct cairn_srv_run
     }
     if (!why && begin->msg.skip) {
         const char *id = begin->version.id.text;
-        CAIRN_TRY(cairn_srv_version_unfinished(tx, run->id, run->attempt, id, &by, err));
+        CAIRN_TRY(srv_version_unfinished(tx, run->id, run->attempt, id, &by, err));
         if (by.text[0]) {
             why = CAIRN_SKIPPED;
             snprintf(reason, sizeof(reason), "an earlier save (%s) is still being sent", by.text);
@@ -348,7 +341,7 @@ static enum cairn_code judge(struct cairn_srv_tx *tx, const struct cairn_srv_run
     }
     struct cairn_quota_excess excess = {0};
     bool over = false;
-    if (!why) CAIRN_TRY(cairn_srv_quota_judge(tx, run->name.project, &excess, &over, err));
+    if (!why) CAIRN_TRY(srv_quota_judge(tx, run->name.project, &excess, &over, err));
     if (over) {
         why = CAIRN_QUOTA_EXCEEDED;
         cairn_quota_excess_text(&excess, run->name.project, reason, sizeof(reason));
@@ -356,46 +349,28 @@ static enum cairn_code judge(struct cairn_srv_tx *tx, const struct cairn_srv_run
     return why ? give_up(tx, begin, why, reason, err) : CAIRN_OK;
 }
 
-static enum cairn_code insert(struct cairn_srv_tx *tx, const struct batch *batch,
-                              const struct cairn_srv_run *run, const struct begin *begin,
+static enum cairn_code insert(struct srv_tx *tx, const struct batch *batch,
+                              const struct srv_run *run, const struct begin *begin,
                               const struct cairn_version_id *id, struct cairn_error *err) {
-    struct cairn_srv_version_new opened = {.id = *id,
-                                           .run = run,
-                                           .step = begin->msg.step,
-                                           .n = begin->msg.n,
-                                           .world_size = begin->msg.world_size,
-                                           .on_exists = begin->on_exists,
-                                           .skip = begin->msg.skip,
-                                           .format = begin->msg.format,
-                                           .wall_ms = cairn_srv_wall_ms(batch->request->server)};
-    return cairn_srv_version_insert(tx, &opened, err);
+    struct srv_version_new opened = {.id = *id,
+                                     .run = run,
+                                     .step = begin->msg.step,
+                                     .n = begin->msg.n,
+                                     .world_size = begin->msg.world_size,
+                                     .on_exists = begin->on_exists,
+                                     .skip = begin->msg.skip,
+                                     .format = begin->msg.format,
+                                     .wall_ms = srv_wall_ms(batch->request->server)};
+    return srv_version_insert(tx, &opened, err);
 }
 
 /* Q50: an unreadable begin of one rank fails the save for all; the reason names the rank. */
-static enum cairn_code refuse(struct cairn_srv_tx *tx, struct begin *begin,
-                              struct cairn_error *err) {
+static enum cairn_code refuse(struct srv_tx *tx, struct begin *begin, struct cairn_error *err) {
     if (begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
-    char reason[CAIRN_SRV_REASON_BYTES];
+    char reason[SRV_REASON_BYTES];
     snprintf(reason, sizeof(reason), "rank %" PRIu64 "'s begin was refused: %.400s",
              begin->msg.rank, begin->error.message);
     return give_up(tx, begin, begin->code, reason, err);
-}
-
-/* Q56: fails a save that needs a rank whose end was reported before. */
-static enum cairn_code close_dead(struct cairn_srv_tx *tx, struct begin *begin, const char *reason,
-                                  struct cairn_error *err) {
-    if (begin->version.state != CAIRN_STATE_OPEN || !reason[0]) return CAIRN_OK;
-    return give_up(tx, begin, CAIRN_SOURCE_GONE, reason, err);
-}
-
-/* The row of an ended version is trimmed, but its id must not be used again. */
-static enum cairn_code refuse_forgotten(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
-                                        const struct cairn_version_id *id,
-                                        struct cairn_error *err) {
-    bool forgotten = false;
-    CAIRN_TRY(cairn_srv_version_forgotten(tx, run->id, run->attempt, id->text, &forgotten, err));
-    if (!forgotten) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_DELETED, "%s was over long ago", id->text);
 }
 
 static void id_of(const struct batch *batch, const struct begin *begin,
@@ -409,71 +384,69 @@ static void id_of(const struct batch *batch, const struct begin *begin,
 }
 
 /* Ranks of one node begin one version in one call: the previous rank's checks still hold. */
-static enum cairn_code join_too(struct cairn_srv_tx *tx, struct batch *batch, struct begin *begin,
+static enum cairn_code join_too(struct srv_tx *tx, struct batch *batch, struct begin *begin,
                                 struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_version_copy(&batch->joined->version, &begin->version, err));
-    if (begin->code)
-        CAIRN_TRY(refuse(tx, begin, err));
-    else
-        CAIRN_TRY(join(tx, batch, begin, err));
+    CAIRN_TRY(srv_version_copy(&batch->joined->version, &begin->version, err));
+    CAIRN_TRY(begin->code ? refuse(tx, begin, err) : join(tx, batch, begin, err));
     if (begin->version.state != CAIRN_STATE_OPEN) batch->joined = NULL;
     return CAIRN_OK;
 }
 
-static enum cairn_code open_version(struct cairn_srv_tx *tx, const struct batch *batch,
-                                    const struct cairn_srv_run *run, struct begin *begin,
+static enum cairn_code open_version(struct srv_tx *tx, const struct batch *batch,
+                                    const struct srv_run *run, struct begin *begin,
                                     const struct cairn_version_id *id, struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_version_forgotten_expect(tx, run->id, run->attempt, id->text, err));
-    CAIRN_TRY(cairn_srv_tick_expect(tx, err));
-    CAIRN_TRY(refuse_forgotten(tx, run, id, err));
-    CAIRN_TRY(cairn_srv_run_renew(tx, run, NULL, cairn_srv_wall_ms(batch->request->server), err));
+    bool forgotten = false;
+    CAIRN_TRY(srv_version_forgotten_expect(tx, run->id, run->attempt, id->text, err));
+    CAIRN_TRY(srv_tick_expect(tx, err));
+    /* The row of an ended version is trimmed, but its id must not be used again. */
+    CAIRN_TRY(srv_version_forgotten(tx, run->id, run->attempt, id->text, &forgotten, err));
+    if (forgotten) return cairn_fail(err, CAIRN_DELETED, "%s was over long ago", id->text);
+    CAIRN_TRY(srv_run_renew(tx, run, NULL, srv_wall_ms(batch->request->server), err));
     CAIRN_TRY(insert(tx, batch, run, begin, id, err));
-    CAIRN_TRY(cairn_srv_version_expect(tx, id->text, err));
-    CAIRN_TRY(cairn_srv_quota_expect(tx, run->name.project, err));
-    if (!begin->code && begin->on_exists == CAIRN_SRV_EXISTS_ERROR)
-        CAIRN_TRY(
-            cairn_srv_version_at_step_expect(tx, run->id, begin->msg.step, begin->msg.n, err));
-    const struct cairn_srv_version opened = {.id = *id,
-                                             .run_id = run->id,
-                                             .attempt = run->attempt,
-                                             .world_size = (uint32_t)begin->msg.world_size};
-    CAIRN_TRY(cairn_srv_members_gone_expect(tx, &opened, err));
-    CAIRN_TRY(cairn_srv_version_get(tx, id->text, &begin->version, err));
+    CAIRN_TRY(srv_version_expect(tx, id->text, err));
+    CAIRN_TRY(srv_quota_expect(tx, run->name.project, err));
+    if (!begin->code && begin->on_exists == SRV_EXISTS_ERROR)
+        CAIRN_TRY(srv_version_at_step_expect(tx, run->id, begin->msg.step, begin->msg.n, err));
+    const struct srv_version opened = {.id = *id,
+                                       .run_id = run->id,
+                                       .attempt = run->attempt,
+                                       .world_size = (uint32_t)begin->msg.world_size};
+    CAIRN_TRY(srv_members_gone_expect(tx, &opened, err));
+    CAIRN_TRY(srv_version_get(tx, id->text, &begin->version, err));
     begin->first = true;
     return begin->code ? CAIRN_OK : judge(tx, run, begin, err);
 }
 
-static enum cairn_code begin_one(struct cairn_srv_tx *tx, struct batch *batch,
-                                 const struct cairn_srv_run *run, struct begin *begin,
-                                 struct cairn_error *err) {
+static enum cairn_code begin_one(struct srv_tx *tx, struct batch *batch, const struct srv_run *run,
+                                 struct begin *begin, struct cairn_error *err) {
     struct cairn_version_id id;
     id_of(batch, begin, &id);
-    cairn_srv_version_release(&begin->version);
+    srv_version_release(&begin->version);
     begin->first = begin->changed = false;
     if (batch->joined && !strcmp(batch->joined->version.id.text, id.text))
         return join_too(tx, batch, begin, err);
-    enum cairn_code code = cairn_srv_version_get(tx, id.text, &begin->version, err);
+    enum cairn_code code = srv_version_get(tx, id.text, &begin->version, err);
     if (code == CAIRN_NOT_FOUND) code = open_version(tx, batch, run, begin, &id, err);
     if (code) return code;
     if (begin->code) return refuse(tx, begin, err);
-    char gone[CAIRN_SRV_REASON_BYTES] = "";
+    char gone[SRV_REASON_BYTES] = "";
     if (begin->version.state == CAIRN_STATE_OPEN) /* before the join, which ends no rank */
-        CAIRN_TRY(cairn_srv_members_gone(tx, &begin->version, gone, err));
+        CAIRN_TRY(srv_members_gone(tx, &begin->version, gone, err));
     CAIRN_TRY(join(tx, batch, begin, err));
-    CAIRN_TRY(close_dead(tx, begin, gone, err));
+    /* Q56: fails a save that needs a rank whose end was reported before. */
+    if (begin->version.state == CAIRN_STATE_OPEN && gone[0])
+        CAIRN_TRY(give_up(tx, begin, CAIRN_SOURCE_GONE, gone, err));
     batch->joined = begin->version.state == CAIRN_STATE_OPEN ? begin : NULL;
     return CAIRN_OK;
 }
 
-static enum cairn_code begin_all(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct batch *batch = argument;
-    CAIRN_AUTO(srv_run) run = {0};
+SRV_CHANGE(begin_all, struct batch *batch) {
     struct cairn_version_id id;
     batch->joined = NULL;
     id_of(batch, &batch->begins[0], &id);
-    CAIRN_TRY(cairn_srv_run_expect(tx, &batch->grant.name, err));
-    CAIRN_TRY(cairn_srv_version_expect(tx, id.text, err));
-    CAIRN_TRY(cairn_srv_admit(tx, &batch->grant, &run, err));
+    CAIRN_TRY(srv_run_expect(tx, &batch->grant.name, err));
+    CAIRN_TRY(srv_version_expect(tx, id.text, err));
+    SRV_GET(run, run, srv_admit(tx, &batch->grant, &run, err));
     for (size_t i = 0; i < batch->count; i++) {
         if (batch->begins[i].code && !(batch->begins[i].placed && CAIRN_RULE(Q50))) continue;
         CAIRN_TRY(begin_one(tx, batch, &run, &batch->begins[i], err));
@@ -485,7 +458,7 @@ static enum cairn_code begin_all(struct cairn_srv_tx *tx, void *argument, struct
 
 /* A refused or aborted begin gets the same problem on every rank and every repeat. */
 static enum cairn_code refusal(const struct begin *begin, struct cairn_error *err) {
-    const struct cairn_srv_version *version = &begin->version;
+    const struct srv_version *version = &begin->version;
     if (begin->code) {
         *err = begin->error;
         return begin->code;
@@ -510,12 +483,11 @@ static json_t *result_of(const struct batch *batch, const struct begin *begin) {
     enum cairn_code code = refusal(begin, &why);
     bool known = begin->version.id.text[0]; /* else step, n, rank or world size is invalid */
     CAIRN_ASSERT(known || code);
-    CAIRN_AUTO_JSON json_t *problem =
-        code ? cairn_srv_problem(code, &why, batch->request->path) : NULL;
+    CAIRN_AUTO_JSON json_t *problem = code ? srv_problem(code, &why, batch->request->path) : NULL;
     if (code && (!problem || !add_numbers(problem, begin))) return NULL;
     struct cairn_msg_brief brief = {.step = CAIRN_MESSAGE_NONE, .n = UINT32_MAX};
     struct cairn_error cause = {0};
-    if (known) brief = cairn_srv_version_brief_of(&begin->version, &cause);
+    if (known) brief = srv_version_brief_of(&begin->version, &cause);
     return CAIRN_PACK(begin_result, .version = brief.version, .step = brief.step, .n = brief.n,
                       .state = brief.state, .recorded = brief.recorded, .reason = brief.reason,
                       .code = brief.code, .http_status = brief.http_status,
@@ -526,48 +498,39 @@ static json_t *result_of(const struct batch *batch, const struct begin *begin) {
                       .problem = problem);
 }
 
-static enum cairn_code answer_batch(const struct batch *batch, struct cairn_srv_reply *reply,
+static enum cairn_code answer_batch(const struct batch *batch, struct srv_reply *reply,
                                     struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *results = json_array();
-    for (size_t i = 0; i < batch->count; i++) {
-        if (json_array_append_new(results, result_of(batch, &batch->begins[i])))
-            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
-    }
-    return cairn_srv_reply_json(reply, 200, CAIRN_PACK(begin_results, .results = results), err);
+    for (size_t i = 0; i < batch->count; i++)
+        CAIRN_TRY(
+            cairn_json_append(results, result_of(batch, &batch->begins[i]), "the answer", err));
+    return srv_reply_json(reply, 200, CAIRN_PACK(begin_results, .results = results), err);
 }
 
-static enum cairn_code answer_single(const struct batch *batch, struct cairn_srv_reply *reply,
+static enum cairn_code answer_single(const struct batch *batch, struct srv_reply *reply,
                                      struct cairn_error *err) {
     const struct begin *begin = &batch->begins[0];
     enum cairn_code code = refusal(begin, err);
     if (code && !begin->version.id.text[0]) return code;
     if (code) {
-        cairn_srv_reply_extra(reply, "version", json_string(begin->version.id.text));
-        cairn_srv_reply_extra(reply, "state", json_string(cairn_state_text(begin->version.state)));
-        if (reply->extra && !add_numbers(reply->extra, begin))
-            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+        srv_reply_extra(reply, "version", json_string(begin->version.id.text));
+        srv_reply_extra(reply, "state", json_string(cairn_state_text(begin->version.state)));
+        if (reply->extra && !add_numbers(reply->extra, begin)) return srv_no_memory(err);
         return code;
     }
-    cairn_srv_reply_header(reply, "Location", "%s/v1/runs/%s/%s/checkpoints/%s",
-                           cairn_srv_public_path(batch->request->server->settings),
-                           begin->version.name.project, begin->version.name.run,
-                           begin->version.id.text);
-    return cairn_srv_reply_json(reply, begin->first ? 201 : 200,
-                                cairn_srv_version_brief(&begin->version), err);
-}
-
-/* A single begin shares its object with grant and node, which are no fields of a begin. */
-static json_t *begin_alone(json_t *body) {
-    json_t *begin = json_copy(body);
-    if (begin) (void)(json_object_del(begin, "grant") | json_object_del(begin, "node"));
-    return begin;
+    srv_reply_header(reply, "Location", "%s/v1/runs/%s/%s/checkpoints/%s",
+                     srv_public_path(batch->request->server->settings), begin->version.name.project,
+                     begin->version.name.run, begin->version.id.text);
+    return srv_reply_json(reply, begin->first ? 201 : 200, srv_version_brief(&begin->version), err);
 }
 
 static enum cairn_code parse_all(json_t *body, json_t *items, struct batch *batch,
                                  struct cairn_error *err) {
     size_t count = items ? json_array_size(items) : 1;
-    CAIRN_AUTO_JSON json_t *alone = items ? NULL : begin_alone(body);
+    CAIRN_AUTO_JSON json_t *alone = items ? NULL : json_copy(body);
     if (!items && !alone) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the begin");
+    /* A single begin shares its object with grant and node, which are no fields of a begin. */
+    (void)(json_object_del(alone, "grant") | json_object_del(alone, "node"));
     if (!count || count > BEGINS_MAX)
         return cairn_fail(err, CAIRN_INVALID, "/begins: wanted 1 to %d", BEGINS_MAX);
     batch->begins = calloc(count, sizeof(*batch->begins));
@@ -588,24 +551,20 @@ static void announce(const struct batch *batch) {
         const struct begin *begin = &batch->begins[i];
         if (!begin->changed) continue;
         if (begin->version.code == CAIRN_QUOTA_EXCEEDED)
-            cairn_metrics_add(
-                batch->request->server->metrics,
-                (struct cairn_metric_at){.family = CAIRN_SRV_METRIC_quota_refused_total}, 1);
+            cairn_metrics_add(batch->request->server->metrics, SRV_METRIC(quota_refused_total), 1);
         cairn_log(INFO, "save.refused", "version=%s code=%s reason=\"%s\"", begin->version.id.text,
                   cairn_code_info(begin->version.code)->slug, begin->version.reason);
-        cairn_srv_waiters_wake_version(batch->request->server->waiters, &begin->version.id,
-                                       &begin->version.name);
-        cairn_srv_jobs_sweep(batch->request->server);
+        srv_waiters_wake_version(batch->request->server->waiters, &begin->version.id,
+                                 &begin->version.name);
+        srv_jobs_sweep(batch->request->server);
     }
 }
 
-enum cairn_code cairn_srv_on_checkpoint_begin(struct cairn_srv_request *request,
-                                              struct cairn_srv_reply *reply,
-                                              struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+SRV_HANDLER(checkpoint_begin) {
+    CAIRN_TRY(srv_thawed(request->server, err));
     CAIRN_AUTO_JSON json_t *body = NULL;
-    CAIRN_TRY(cairn_srv_body(request, 400000, &body, err));
-    struct batch batch = {.request = request};
+    CAIRN_TRY(srv_body(request, 400000, &body, err));
+    CAIRN_RELEASED(release_begins) struct batch batch = {.request = request};
     struct cairn_msg_granted granted = {0};
     struct cairn_msg_begins msg = {0};
     if (json_object_get(body, "begins")) CAIRN_TRY(cairn_msg_begins_read(body, "", &msg, err));
@@ -613,15 +572,11 @@ enum cairn_code cairn_srv_on_checkpoint_begin(struct cairn_srv_request *request,
     batch.node = granted.node;
     if (!cairn_name_valid(cairn_view_of(batch.node)))
         return cairn_fail(err, CAIRN_INVALID, "/node: " CAIRN_NAME_WANTED);
-    CAIRN_TRY(cairn_srv_grant_read(request, granted.grant, &batch.grant, err));
-    enum cairn_code code = parse_all(body, msg.begins, &batch, err);
-    if (!code) code = cairn_srv_catalog_write(request->server->catalog, begin_all, &batch, err);
-    if (!code) {
-        announce(&batch);
-        code = msg.begins ? answer_batch(&batch, reply, err) : answer_single(&batch, reply, err);
-    }
-    release_begins(&batch);
-    return code;
+    CAIRN_TRY(srv_grant_read(request, granted.grant, &batch.grant, err));
+    CAIRN_TRY(parse_all(body, msg.begins, &batch, err));
+    CAIRN_TRY(srv_catalog_write(request->server->catalog, begin_all, &batch, err));
+    announce(&batch);
+    return msg.begins ? answer_batch(&batch, reply, err) : answer_single(&batch, reply, err);
 }
 
 /* ---- POST {C}/lists: finds the differing tensor of two ranks' lists (intake.h#3) ---- */
@@ -632,23 +587,23 @@ struct dispute {
     json_int_t first, second, from, to;
 };
 struct lists_call {
-    struct cairn_srv_request *request;
+    struct srv_request *request;
     struct cairn_msg_lists_look msg;
     struct cairn_msg_list_look look;
     struct cairn_grant grant;
-    struct cairn_srv_version version;
+    struct srv_version version;
     struct dispute dispute; /* words NULL: settled */
 };
 
 static void cairn_lists_call_release(struct lists_call *call) {
-    cairn_srv_version_release(&call->version);
+    srv_version_release(&call->version);
     json_decref(call->dispute.words);
 }
 
-static enum cairn_code read_row(struct cairn_srv_tx *tx, const char *version, struct dispute *ret,
+static enum cairn_code read_row(struct srv_tx *tx, const char *version, struct dispute *ret,
                                 struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {0};
-    CAIRN_TRY(cairn_srv_dispute_get(tx, version, &text, err));
+    CAIRN_TRY(srv_dispute_get(tx, version, &text, err));
     json_decref(ret->words);
     *ret = (struct dispute){0};
     if (!text.size) return CAIRN_OK;
@@ -691,21 +646,21 @@ static bool narrow(struct dispute *dispute, const json_t *first, const json_t *s
     return false;
 }
 
-static enum cairn_code settle(struct cairn_srv_tx *tx, struct lists_call *call, const char *tensor,
+static enum cairn_code settle(struct srv_tx *tx, struct lists_call *call, const char *tensor,
                               struct cairn_error *err) {
-    struct cairn_srv_version *version = &call->version;
-    char what[CAIRN_SRV_REASON_BYTES];
+    struct srv_version *version = &call->version;
+    char what[SRV_REASON_BYTES];
     if (tensor[0]) {
         name_first_differing(call->dispute.group, tensor, what);
         say_differ((uint64_t)call->dispute.first, (uint64_t)call->dispute.second, what,
                    version->reason);
     }
-    CAIRN_TRY(cairn_srv_dispute_settle(tx, version->id.text, version->reason, err));
+    CAIRN_TRY(srv_dispute_settle(tx, version->id.text, version->reason, err));
     json_decref(CAIRN_TAKE(call->dispute.words));
     return CAIRN_OK;
 }
 
-static enum cairn_code take_look(struct cairn_srv_tx *tx, struct lists_call *call,
+static enum cairn_code take_look(struct srv_tx *tx, struct lists_call *call,
                                  struct cairn_error *err) {
     struct dispute *dispute = &call->dispute;
     const struct cairn_msg_list_look *look = &call->look;
@@ -727,11 +682,10 @@ static enum cairn_code take_look(struct cairn_srv_tx *tx, struct lists_call *cal
     return write_row(tx, call->version.id.text, dispute->words, err);
 }
 
-static enum cairn_code look_in(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct lists_call *call = argument;
-    cairn_srv_version_release(&call->version);
-    CAIRN_TRY(cairn_srv_save_version(tx, call->request, &call->version, err));
-    CAIRN_TRY(cairn_srv_save_admit(tx, &call->grant, &call->version, err));
+SRV_CHANGE(look_in, struct lists_call *call) {
+    srv_version_release(&call->version);
+    CAIRN_TRY(srv_save_version(tx, call->request, &call->version, err));
+    CAIRN_TRY(srv_save_admit(tx, &call->grant, &call->version, err));
     CAIRN_TRY(read_row(tx, call->version.id.text, &call->dispute, err));
     return call->dispute.words ? take_look(tx, call, err) : CAIRN_OK;
 }
@@ -747,16 +701,14 @@ static json_t *seen_json(const struct lists_call *call) {
                       .from = (uint64_t)dispute->from, .to = (uint64_t)dispute->to);
 }
 
-enum cairn_code cairn_srv_on_lists_look(struct cairn_srv_request *request,
-                                        struct cairn_srv_reply *reply, struct cairn_error *err) {
+SRV_HANDLER(lists_look) {
     CAIRN_AUTO_JSON json_t *body = NULL;
-    __attribute__((cleanup(cairn_lists_call_release))) struct lists_call call = {.request =
-                                                                                     request};
-    CAIRN_TRY(cairn_srv_thawed(request->server, err));
-    CAIRN_TRY(cairn_srv_body(request, 100, &body, err));
+    CAIRN_RELEASED(cairn_lists_call_release) struct lists_call call = {.request = request};
+    CAIRN_TRY(srv_thawed(request->server, err));
+    CAIRN_TRY(srv_body(request, 100, &body, err));
     CAIRN_TRY(cairn_msg_lists_look_read(body, "", &call.msg, err));
     if (call.msg.look) CAIRN_TRY(cairn_msg_list_look_read(call.msg.look, "/look", &call.look, err));
-    CAIRN_TRY(cairn_srv_grant_read(request, call.msg.grant, &call.grant, err));
-    CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, look_in, &call, err));
-    return cairn_srv_reply_json(reply, 200, seen_json(&call), err);
+    CAIRN_TRY(srv_grant_read(request, call.msg.grant, &call.grant, err));
+    CAIRN_TRY(srv_catalog_write(request->server->catalog, look_in, &call, err));
+    return srv_reply_json(reply, 200, seen_json(&call), err);
 }

@@ -25,43 +25,38 @@
 
 #include "server/http/request.h"
 #include "server/ledger/attempts.h"
-#include "server/ledger/versions.h"
 
 /* The version in a write's path: by id, of this run. */
-enum cairn_code cairn_srv_save_version(struct cairn_srv_tx *tx,
-                                       const struct cairn_srv_request *request,
-                                       struct cairn_srv_version *ret,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_save_version(struct srv_tx *tx, const struct srv_request *request,
+                                 struct srv_version *ret, struct cairn_error *err) CAIRN_MUST_USE;
 /* Fails unless the grant is of the newest attempt (Q6) and of the version's own. */
-enum cairn_code cairn_srv_save_admit(struct cairn_srv_tx *tx, const struct cairn_grant *grant,
-                                     const struct cairn_srv_version *version,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_save_admit(struct srv_tx *tx, const struct cairn_grant *grant,
+                               const struct srv_version *version,
+                               struct cairn_error *err) CAIRN_MUST_USE;
 /* Ranks of an open version that have not sealed: their count; appends the first ones, at most
- * `most` and CAIRN_SRV_UNSEALED_MAX, to *list as missing_rank of messages.def. */
-#define CAIRN_SRV_UNSEALED_MAX 100
-enum cairn_code cairn_srv_save_unsealed(struct cairn_srv_tx *tx,
-                                        const struct cairn_srv_version *version, size_t most,
-                                        json_t *list, uint32_t *ret_count,
-                                        struct cairn_error *err) CAIRN_MUST_USE;
+ * `most` and SRV_UNSEALED_MAX, to *list as missing_rank of messages.def. */
+#define SRV_UNSEALED_MAX 100
+enum cairn_code srv_save_unsealed(struct srv_tx *tx, const struct srv_version *version, size_t most,
+                                  json_t *list, uint32_t *ret_count,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- the trash ---- */
 
-struct cairn_srv_trashed {
+struct srv_trashed {
     struct cairn_version_id id;
     uint64_t step, bytes;
     bool changed; /* newly trashed by this call */
 };
-struct cairn_srv_trash_one {
-    struct cairn_srv *server;
+struct srv_trash_one {
+    struct srv *server;
     struct cairn_store_worker *worker;
     const struct cairn_run_name *name;
     const char *ref;    /* as in a path */
     const char *reason; /* for the event */
     bool with_run;      /* its run is deleted, too: a resume from it does not protect it */
     /* Called in each transaction before the version is judged; NULL: none. */
-    enum cairn_code (*first)(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err);
+    enum cairn_code (*first)(struct srv_tx *tx, void *argument, struct cairn_error *err);
     void *argument;
 };
-enum cairn_code cairn_srv_trash_one(const struct cairn_srv_trash_one *one,
-                                    struct cairn_srv_trashed *ret,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_trash_one(const struct srv_trash_one *one, struct srv_trashed *ret,
+                              struct cairn_error *err) CAIRN_MUST_USE;

@@ -10,13 +10,7 @@
 #include <stdlib.h>
 
 #include "api/documents/digest.h"
-#include "api/documents/manifest.h"
 #include "api/documents/names.h"
-#include "api/table/table.h"
-#include "api/wire/messages.h"
-#include "common/text.h"
-#include "common/trace.h"
-#include "server/db/catalog.h"
 #include "server/events/feed.h"
 #include "server/guard/jobs.h"
 #include "server/http/waiters.h"
@@ -33,16 +27,16 @@
 #define SIZE_MAX_BYTES (UINT64_C(1) << 62)
 
 struct registration_batch {
-    struct cairn_srv_request *request;
+    struct srv_request *request;
     struct cairn_grant grant;
     const char *node;
     int64_t wall_ms;
-    struct cairn_srv_shard_said *shards;
+    struct srv_shard_said *shards;
     size_t shard_count;
-    struct cairn_srv_seal_said *seals;
+    struct srv_seal_said *seals;
     size_t seal_count;
     /* the answer */
-    struct cairn_srv_version version;
+    struct srv_version version;
     bool whole;
     bool told; /* rank 0 or all ranks have sealed, or the version is whole: wakes waiters */
 };
@@ -56,7 +50,7 @@ static void release_batch(struct registration_batch *batch) {
     }
     free(batch->shards);
     free(batch->seals);
-    cairn_srv_version_release(&batch->version);
+    srv_version_release(&batch->version);
 }
 
 /* ---- reading ---- */
@@ -71,7 +65,7 @@ static enum cairn_code parse_crc(const char *text, const char *pointer, uint32_t
 }
 
 /* Block checksums must match the size in number and combine to the shard's checksum. */
-static enum cairn_code parse_blocks(struct cairn_srv_shard_said *shard, const char *pointer,
+static enum cairn_code parse_blocks(struct srv_shard_said *shard, const char *pointer,
                                     struct cairn_error *err) {
     shard->blocks.limit = 32 * CAIRN_MIB;
     enum cairn_code code =
@@ -93,7 +87,7 @@ static enum cairn_code parse_blocks(struct cairn_srv_shard_said *shard, const ch
 }
 
 static enum cairn_code parse_shard(const json_t *item, const char *pointer,
-                                   struct cairn_srv_shard_said *shard, struct cairn_error *err) {
+                                   struct srv_shard_said *shard, struct cairn_error *err) {
     CAIRN_TRY(cairn_msg_registration_read(item, pointer, &shard->msg, err));
     enum cairn_code code = cairn_shard_name_check(cairn_view_of(shard->msg.name), err);
     if (code) return cairn_within(err, CAIRN_INVALID, "%s/name", pointer);
@@ -135,7 +129,7 @@ static enum cairn_code parse_sealed(const struct cairn_msg_rank_seal *seal, cons
 }
 
 /* Q50: checked like the labels and meta of a begin. */
-static enum cairn_code parse_meta(const char *pointer, struct cairn_srv_seal_said *seal,
+static enum cairn_code parse_meta(const char *pointer, struct srv_seal_said *seal,
                                   struct cairn_error *err) {
     char labels[48], meta[48];
     snprintf(labels, sizeof(labels), "%s/labels", pointer);
@@ -145,7 +139,7 @@ static enum cairn_code parse_meta(const char *pointer, struct cairn_srv_seal_sai
 }
 
 static enum cairn_code parse_seal(const json_t *item, const char *pointer,
-                                  struct cairn_srv_seal_said *seal, struct cairn_error *err) {
+                                  struct srv_seal_said *seal, struct cairn_error *err) {
     const struct cairn_msg_rank_seal *msg = &seal->msg;
     seal->msg.stall_ms = CAIRN_MESSAGE_NONE;
     CAIRN_TRY(cairn_msg_rank_seal_read(item, pointer, &seal->msg, err));
@@ -187,86 +181,64 @@ static enum cairn_code parse_lists(struct registration_batch *batch, const json_
 
 /* ---- the call ---- */
 
-static enum cairn_code look_how_far(struct cairn_srv_tx *tx, struct registration_batch *batch,
+static enum cairn_code look_how_far(struct srv_tx *tx, struct registration_batch *batch,
                                     struct cairn_error *err) {
-    char key[CAIRN_SRV_EVENTS_KEY_BYTES];
+    char key[SRV_EVENTS_KEY_BYTES];
     const struct cairn_version_id *id = &batch->version.id;
-    if (batch->seal_count) CAIRN_TRY(cairn_srv_version_whole_expect(tx, id->text, err));
-    if (batch->seal_count) CAIRN_TRY(cairn_srv_version_sealed_expect(tx, id->text, err));
-    CAIRN_TRY(cairn_srv_version_whole(tx, &batch->version, &batch->whole, err));
-    if (batch->whole) CAIRN_TRY(cairn_srv_version_set_durable(tx, id->text, batch->wall_ms, err));
-    if (batch->seal_count) CAIRN_TRY(cairn_srv_version_sealed(tx, id->text, &batch->told, err));
+    if (batch->seal_count) CAIRN_TRY(srv_version_whole_expect(tx, id->text, err));
+    if (batch->seal_count) CAIRN_TRY(srv_version_sealed_expect(tx, id->text, err));
+    CAIRN_TRY(srv_version_whole(tx, &batch->version, &batch->whole, err));
+    if (batch->whole) CAIRN_TRY(srv_version_set_durable(tx, id->text, batch->wall_ms, err));
+    if (batch->seal_count) CAIRN_TRY(srv_version_sealed(tx, id->text, &batch->told, err));
     for (size_t i = 0; i < batch->seal_count; i++)
         batch->told = batch->told || batch->seals[i].msg.rank == 0;
     batch->told = batch->told || batch->whole;
-    cairn_srv_events_key_of_version(id, key);
-    if (batch->told) cairn_srv_notify_text(tx, key);
+    srv_events_key_of_version(id, key);
+    if (batch->told) srv_notify_text(tx, key);
     return CAIRN_OK;
 }
 
-static enum cairn_code apply(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct registration_batch *batch = argument;
+SRV_CHANGE(apply, struct registration_batch *batch) {
     const char *version = batch->request->params.ref;
-    CAIRN_TRY(cairn_srv_version_expect(tx, version, err));
-    CAIRN_TRY(cairn_srv_run_expect(tx, &batch->grant.name, err));
-    CAIRN_TRY(cairn_srv_shards_expect(tx, version, batch->shards, batch->shard_count, err));
-    cairn_srv_version_release(&batch->version);
+    CAIRN_TRY(srv_version_expect(tx, version, err));
+    CAIRN_TRY(srv_run_expect(tx, &batch->grant.name, err));
+    CAIRN_TRY(srv_shards_expect(tx, version, batch->shards, batch->shard_count, err));
+    srv_version_release(&batch->version);
     batch->whole = batch->told = false; /* the transaction may be retried */
-    CAIRN_TRY(cairn_srv_save_version(tx, batch->request, &batch->version, err));
+    CAIRN_TRY(srv_save_version(tx, batch->request, &batch->version, err));
     /* A version that has ended takes no shards and compares none; the answer is its end. */
     if (batch->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_save_admit(tx, &batch->grant, &batch->version, err));
-    struct cairn_srv_registration registration = {.version = &batch->version,
-                                                  .node = batch->node,
-                                                  .wall_ms = batch->wall_ms,
-                                                  .shards = batch->shards,
-                                                  .shard_count = batch->shard_count,
-                                                  .seals = batch->seals,
-                                                  .seal_count = batch->seal_count};
-    CAIRN_TRY(cairn_srv_shards_register(tx, &registration, err));
+    CAIRN_TRY(srv_save_admit(tx, &batch->grant, &batch->version, err));
+    struct srv_registration registration = {.version = &batch->version,
+                                            .node = batch->node,
+                                            .wall_ms = batch->wall_ms,
+                                            .shards = batch->shards,
+                                            .shard_count = batch->shard_count,
+                                            .seals = batch->seals,
+                                            .seal_count = batch->seal_count};
+    CAIRN_TRY(srv_shards_register(tx, &registration, err));
     return look_how_far(tx, batch, err);
-}
-
-/* Wakes calls that wait for `decided`, `staged` or `durable`, none of which has an event. */
-static void tell_waiters(const struct registration_batch *batch) {
-    char key[CAIRN_SRV_EVENTS_KEY_BYTES];
-    if (!batch->told) return;
-    cairn_srv_events_key_of_version(&batch->version.id, key);
-    cairn_srv_waiters_wake(batch->request->server->waiters, key);
-}
-
-static enum cairn_code serve(struct registration_batch *batch, struct cairn_srv_reply *reply,
-                             struct cairn_error *err) {
-    struct cairn_srv *server = batch->request->server;
-    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, apply, batch, err));
-    tell_waiters(batch);
-    bool unrecorded = batch->version.state == CAIRN_STATE_COMMITTED && !batch->version.recorded;
-    if (batch->whole || unrecorded) cairn_srv_jobs_commit(server, batch->version.id.text);
-    return cairn_srv_reply_json(reply, 200, cairn_srv_version_brief(&batch->version), err);
 }
 
 /* ---- bodies sent in parts ---- */
 
 struct parts {
-    uint8_t digest[32];               /* of the whole body */
-    struct cairn_srv_table_part part; /* the last part, or the current one; of 0: no parts */
-    struct cairn_buf bytes;           /* all parts */
+    uint8_t digest[32];         /* of the whole body */
+    struct srv_table_part part; /* the last part, or the current one; of 0: no parts */
+    struct cairn_buf bytes;     /* all parts */
 };
 
-static enum cairn_code gather_parts(struct cairn_srv_tx *tx, void *argument,
+static enum cairn_code gather_parts(struct srv_catalog *catalog, struct parts *parts,
                                     struct cairn_error *err) {
-    struct parts *parts = argument;
-    cairn_buf_clear(&parts->bytes);
-    return cairn_srv_table_parts_get(tx, &parts->part, &parts->bytes, err);
+    SRV_LOOK(look, catalog, err);
+    return srv_table_parts_get(look.tx, &parts->part, &parts->bytes, err);
 }
 
-static enum cairn_code drop_parts(struct cairn_srv_tx *tx, void *argument,
-                                  struct cairn_error *err) {
-    const struct parts *parts = argument;
-    return cairn_srv_table_parts_drop(tx, &parts->part, err);
+SRV_CHANGE(drop_parts, const struct parts *parts) {
+    return srv_table_parts_drop(tx, &parts->part, err);
 }
 
-static enum cairn_code take_parts(struct cairn_srv_request *request, struct parts *parts,
+static enum cairn_code take_parts(struct srv_request *request, struct parts *parts,
                                   struct cairn_error *err) {
     const struct cairn_query *query = &request->query;
     const char *digest = cairn_query_get(query, "digest"), *of = cairn_query_get(query, "of");
@@ -277,8 +249,8 @@ static enum cairn_code take_parts(struct cairn_srv_request *request, struct part
         count > PARTS_MAX || cairn_hex_decode(cairn_view_of(digest), parts->digest, 32, NULL))
         return cairn_fail(err, CAIRN_INVALID,
                           "digest, of: want the SHA-256 of a body and the number of its parts");
-    parts->part = (struct cairn_srv_table_part){parts->digest, (uint32_t)count, (uint32_t)count};
-    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, gather_parts, parts, err));
+    parts->part = (struct srv_table_part){parts->digest, (uint32_t)count, (uint32_t)count};
+    CAIRN_TRY(gather_parts(request->server->catalog, parts, err));
     cairn_table_digest(cairn_buf_view(&parts->bytes), found);
     request->body = cairn_buf_view(&parts->bytes);
     if (!memcmp(found, parts->digest, 32)) return CAIRN_OK;
@@ -286,34 +258,39 @@ static enum cairn_code take_parts(struct cairn_srv_request *request, struct part
                       "the parts of this body are not those that it was cut into: send them again");
 }
 
-static enum cairn_code serve_register(struct cairn_srv_request *request,
-                                      struct cairn_srv_reply *reply, struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+static enum cairn_code serve_register(struct srv_request *request, struct srv_reply *reply,
+                                      struct cairn_error *err) {
+    struct srv *server = request->server;
+    CAIRN_TRY(srv_thawed(server, err));
     CAIRN_AUTO_JSON json_t *body = NULL;
-    CAIRN_TRY(cairn_srv_body(request, 600000, &body, err));
-    struct registration_batch batch = {.request = request,
-                                       .wall_ms = cairn_srv_wall_ms(request->server)};
+    CAIRN_TRY(srv_body(request, 600000, &body, err));
+    CAIRN_RELEASED(release_batch)
+    struct registration_batch batch = {.request = request, .wall_ms = srv_wall_ms(server)};
     struct cairn_msg_register msg = {0};
     CAIRN_TRY(cairn_msg_register_read(body, "", &msg, err));
     batch.node = msg.node;
     if (!cairn_name_valid(cairn_view_of(batch.node)))
         return cairn_fail(err, CAIRN_INVALID, "/node: " CAIRN_NAME_WANTED);
-    CAIRN_TRY(cairn_srv_grant_read(request, msg.grant, &batch.grant, err));
-    enum cairn_code code = parse_lists(&batch, msg.shards, msg.seals, err);
-    if (!code) code = serve(&batch, reply, err);
-    release_batch(&batch);
-    return code;
+    CAIRN_TRY(srv_grant_read(request, msg.grant, &batch.grant, err));
+    CAIRN_TRY(parse_lists(&batch, msg.shards, msg.seals, err));
+    CAIRN_TRY(srv_catalog_write(server->catalog, apply, &batch, err));
+    const struct srv_version *version = &batch.version;
+    char key[SRV_EVENTS_KEY_BYTES];
+    srv_events_key_of_version(&version->id, key);
+    /* Wakes calls that wait for `decided`, `staged` or `durable`, none of which has an event. */
+    if (batch.told) srv_waiters_wake(server->waiters, key);
+    bool unrecorded = version->state == CAIRN_STATE_COMMITTED && !version->recorded;
+    if (batch.whole || unrecorded) srv_jobs_commit(server, version->id.text);
+    return srv_reply_json(reply, 200, srv_version_brief(version), err);
 }
 
-enum cairn_code cairn_srv_on_shard_register(struct cairn_srv_request *request,
-                                            struct cairn_srv_reply *reply,
-                                            struct cairn_error *err) {
+SRV_HANDLER(shard_register) {
     struct parts parts = {.bytes = {.limit = BODY_BYTES_MAX}};
     struct cairn_error ignored = {0};
     enum cairn_code code = take_parts(request, &parts, err);
     if (!code) code = serve_register(request, reply, err);
     if (!code && parts.part.of) /* else a sweep drops them as unused */
-        (void)!cairn_srv_catalog_write(request->server->catalog, drop_parts, &parts, &ignored);
+        (void)!srv_catalog_write(request->server->catalog, drop_parts, &parts, &ignored);
     if (parts.part.of) request->body = (struct cairn_view){0};
     cairn_buf_release(&parts.bytes);
     return code;
@@ -322,33 +299,28 @@ enum cairn_code cairn_srv_on_shard_register(struct cairn_srv_request *request,
 /* ---- tables ---- */
 
 struct table_put {
-    struct cairn_srv_request *request;
+    struct srv_request *request;
     struct cairn_grant grant;
     struct parts parts;
     bool is_body; /* parts of the body of POST {C}/shards, which names their digest */
     bool there;
 };
 
-static enum cairn_code keep_table(struct cairn_srv_tx *tx, void *argument,
-                                  struct cairn_error *err) {
-    struct table_put *put = argument;
-    CAIRN_AUTO(srv_run) run = {0};
-    CAIRN_TRY(cairn_srv_admit(tx, &put->grant, &run, err));
+SRV_CHANGE(keep_table, struct table_put *put) {
+    SRV_GET(run, run, srv_admit(tx, &put->grant, &run, err));
     bool made = false;
     struct cairn_view bytes =
         put->parts.part.of ? cairn_buf_view(&put->parts.bytes) : put->request->body;
-    CAIRN_TRY(cairn_srv_table_keep(tx, put->parts.digest, bytes, &made, err));
+    CAIRN_TRY(srv_table_keep(tx, put->parts.digest, bytes, &made, err));
     put->there = !made;
-    return put->parts.part.of ? cairn_srv_table_parts_drop(tx, &put->parts.part, err) : CAIRN_OK;
+    return put->parts.part.of ? srv_table_parts_drop(tx, &put->parts.part, err) : CAIRN_OK;
 }
 
-static enum cairn_code keep_part(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct table_put *put = argument;
-    CAIRN_AUTO(srv_run) run = {0};
-    CAIRN_TRY(cairn_srv_admit(tx, &put->grant, &run, err));
-    CAIRN_TRY(cairn_srv_table_there(tx, put->parts.digest, &put->there, err));
+SRV_CHANGE(keep_part, struct table_put *put) {
+    SRV_GET(run, run, srv_admit(tx, &put->grant, &run, err));
+    CAIRN_TRY(srv_table_there(tx, put->parts.digest, &put->there, err));
     if (put->there && !put->is_body) return CAIRN_OK; /* another rank has completed the table */
-    return cairn_srv_table_part_keep(tx, &put->parts.part, put->request->body, err);
+    return srv_table_part_keep(tx, &put->parts.part, put->request->body, err);
 }
 
 static enum cairn_code check_table(const struct table_put *put, struct cairn_view bytes,
@@ -365,7 +337,7 @@ static enum cairn_code check_table(const struct table_put *put, struct cairn_vie
     return code ? cairn_within(err, CAIRN_TABLE_INVALID, "the table") : CAIRN_OK;
 }
 
-static enum cairn_code read_number(const struct cairn_srv_request *request, const char *name,
+static enum cairn_code read_number(const struct srv_request *request, const char *name,
                                    uint32_t *ret, struct cairn_error *err) {
     const char *text = cairn_query_get(&request->query, name);
     uint64_t number = 0;
@@ -377,7 +349,7 @@ static enum cairn_code read_number(const struct cairn_srv_request *request, cons
 }
 
 static enum cairn_code read_part(struct table_put *put, struct cairn_error *err) {
-    const struct cairn_srv_request *request = put->request;
+    const struct srv_request *request = put->request;
     if (!cairn_query_get(&request->query, "part") && !cairn_query_get(&request->query, "of"))
         return CAIRN_OK;
     CAIRN_TRY(read_number(request, "part", &put->parts.part.part, err));
@@ -398,54 +370,48 @@ static enum cairn_code read_part(struct table_put *put, struct cairn_error *err)
 
 /* The last part completes the table; parts that do not match the digest are dropped. */
 static enum cairn_code take_part(struct table_put *put, struct cairn_error *err) {
-    struct cairn_srv_catalog *catalog = put->request->server->catalog;
+    struct srv_catalog *catalog = put->request->server->catalog;
     struct cairn_error ignored = {0};
-    CAIRN_TRY(cairn_srv_catalog_write(catalog, keep_part, put, err));
+    CAIRN_TRY(srv_catalog_write(catalog, keep_part, put, err));
     if (put->is_body) return CAIRN_OK;
     if (put->there || put->parts.part.part < put->parts.part.of) return CAIRN_OK;
     put->parts.bytes = (struct cairn_buf){.limit = CAIRN_TABLE_BYTES_MAX};
-    enum cairn_code code = cairn_srv_catalog_read(catalog, gather_parts, &put->parts, err);
+    enum cairn_code code = gather_parts(catalog, &put->parts, err);
     if (!code) code = check_table(put, cairn_buf_view(&put->parts.bytes), err);
     if (code == CAIRN_TABLE_INVALID || code == CAIRN_TOO_LARGE)
-        (void)!cairn_srv_catalog_write(catalog, drop_parts, &put->parts, &ignored);
-    if (!code) code = cairn_srv_catalog_write(catalog, keep_table, put, err);
+        (void)!srv_catalog_write(catalog, drop_parts, &put->parts, &ignored);
+    if (!code) code = srv_catalog_write(catalog, keep_table, put, err);
     cairn_buf_release(&put->parts.bytes);
     return code;
 }
 
-enum cairn_code cairn_srv_on_table_put(struct cairn_srv_request *request,
-                                       struct cairn_srv_reply *reply, struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+SRV_HANDLER(table_put) {
+    CAIRN_TRY(srv_thawed(request->server, err));
     struct table_put put = {.request = request};
-    CAIRN_TRY(cairn_srv_grant_read(request, request->grant, &put.grant, err));
+    CAIRN_TRY(srv_grant_read(request, request->grant, &put.grant, err));
     CAIRN_TRY(cairn_hex_decode(cairn_view_of(request->params.digest), put.parts.digest, 32, err));
     CAIRN_TRY(read_part(&put, err));
     if (put.parts.part.of) {
         CAIRN_TRY(take_part(&put, err));
     } else {
         CAIRN_TRY(check_table(&put, request->body, err));
-        CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, keep_table, &put, err));
+        CAIRN_TRY(srv_catalog_write(request->server->catalog, keep_table, &put, err));
     }
     int status = put.is_body                               ? 202
                  : put.there                               ? 200
                  : put.parts.part.part < put.parts.part.of ? 202
                                                            : 201;
-    return cairn_srv_reply_json(reply, status,
-                                CAIRN_PACK(table_kept, .digest = request->params.digest), err);
+    return srv_reply_json(reply, status, CAIRN_PACK(table_kept, .digest = request->params.digest),
+                          err);
 }
 
-static enum cairn_code look_for_table(struct cairn_srv_tx *tx, void *argument,
-                                      struct cairn_error *err) {
-    struct table_put *put = argument;
-    return cairn_srv_table_there(tx, put->parts.digest, &put->there, err);
-}
-
-enum cairn_code cairn_srv_on_table_head(struct cairn_srv_request *request,
-                                        struct cairn_srv_reply *reply, struct cairn_error *err) {
-    struct table_put put = {.request = request};
-    CAIRN_TRY(cairn_hex_decode(cairn_view_of(request->params.digest), put.parts.digest, 32, err));
-    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, look_for_table, &put, err));
+SRV_HANDLER(table_head) {
+    uint8_t digest[32];
+    bool there = false;
+    CAIRN_TRY(cairn_hex_decode(cairn_view_of(request->params.digest), digest, 32, err));
+    SRV_LOOK(look, request->server->catalog, err);
+    CAIRN_TRY(srv_table_there(look.tx, digest, &there, err));
     reply->status = 200;
-    if (put.there) return CAIRN_OK;
+    if (there) return CAIRN_OK;
     return cairn_fail(err, CAIRN_NOT_FOUND, "no table %s", request->params.digest);
 }

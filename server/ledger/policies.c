@@ -7,59 +7,52 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/buf.h"
-#include "common/text.h"
 #include "server/ledger/events.h"
 
 /* The text of the name's own policy; empty without one. */
-static enum cairn_code text_before(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
+static enum cairn_code text_before(struct srv_tx *tx, const struct cairn_run_name *name,
                                    struct cairn_buf *ret, struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
     bool found = false;
-    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &found, err, SQL(policy_get), SQL_T(name->project),
-                                  SQL_T(name->run)));
-    const char *text = found ? cairn_srv_rows_text(&rows, 0) : "";
+    SQL_FIRST(rows, &found, tx, err, SQL(policy_get), SQL_T(name->project), SQL_T(name->run));
+    const char *text = found ? srv_rows_text(&rows, 0) : "";
     return cairn_buf_append(ret, text, strlen(text) + 1, err);
 }
 
-enum cairn_code cairn_srv_policy_put(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
-                                     const struct cairn_policy *policy, struct cairn_error *err) {
+enum cairn_code srv_policy_put(struct srv_tx *tx, const struct cairn_run_name *name,
+                               const struct cairn_policy *policy, struct cairn_error *err) {
     CAIRN_AUTO(buf) before = {0};
     CAIRN_TRY(text_before(tx, name, &before, err));
     const char *was = before.data;
     if (!policy && !was[0]) return CAIRN_OK;
     if (!policy) {
-        CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(policy_drop), SQL_T(name->project),
-                                    SQL_T(name->run)));
-        return cairn_srv_event_of_change(tx, CAIRN_SRV_EVENT_POLICY_REMOVED, name, NULL, was, "",
-                                         err);
+        CAIRN_TRY(
+            srv_sql_run(tx, NULL, err, SQL(policy_drop), SQL_T(name->project), SQL_T(name->run)));
+        return srv_event_of_change(tx, SRV_EVENT_POLICY_REMOVED, name, NULL, was, "", err);
     }
     CAIRN_AUTO_JSON json_t *json = NULL;
     CAIRN_AUTO(buf) text = {0};
     CAIRN_TRY(cairn_policy_json(policy, &json, err));
     CAIRN_TRY(cairn_json_dump(json, &text, err));
     if (!strcmp(was, text.data)) return CAIRN_OK; /* a repeat: no event */
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(policy_put), SQL_T(name->project),
-                                SQL_T(name->run), SQL_T(text.data)));
-    return cairn_srv_event_of_change(tx, CAIRN_SRV_EVENT_POLICY_SET, name, text.data, was,
-                                     text.data, err);
+    CAIRN_TRY(srv_sql_run(tx, NULL, err, SQL(policy_put), SQL_T(name->project), SQL_T(name->run),
+                          SQL_T(text.data)));
+    return srv_event_of_change(tx, SRV_EVENT_POLICY_SET, name, text.data, was, text.data, err);
 }
 
-static enum cairn_code look(struct cairn_srv_tx *tx, const char *project, const char *run,
-                            struct cairn_policy *ret, bool *ret_found, struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, ret_found, err, SQL(policy_get), SQL_T(project),
-                                  SQL_T(run)));
+static enum cairn_code read_policy(struct srv_tx *tx, const char *project, const char *run,
+                                   struct cairn_policy *ret, bool *ret_found,
+                                   struct cairn_error *err) {
+    SQL_FIRST(rows, ret_found, tx, err, SQL(policy_get), SQL_T(project), SQL_T(run));
     if (!*ret_found) return CAIRN_OK;
     CAIRN_AUTO_JSON json_t *json = NULL;
-    struct cairn_view text = cairn_view_of(cairn_srv_rows_text(&rows, 0));
+    struct cairn_view text = cairn_view_of(srv_rows_text(&rows, 0));
     CAIRN_TRY(cairn_json_parse(text, (struct cairn_json_limits){0}, &json, err));
     return cairn_policy_read_stored(json, ret, err);
 }
 
-enum cairn_code cairn_srv_policy_get(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
-                                     struct cairn_policy *ret, enum cairn_srv_scope *ret_scope,
-                                     struct cairn_error *err) {
+enum cairn_code srv_policy_get(struct srv_tx *tx, const struct cairn_run_name *name,
+                               struct cairn_policy *ret, enum srv_scope *ret_scope,
+                               struct cairn_error *err) {
     const struct {
         const char *project, *run;
         bool asked;
@@ -69,41 +62,36 @@ enum cairn_code cairn_srv_policy_get(struct cairn_srv_tx *tx, const struct cairn
         {"", "", true},
     };
     *ret = (struct cairn_policy){0};
-    *ret_scope = CAIRN_SRV_SCOPE_NONE;
+    *ret_scope = SRV_SCOPE_NONE;
     for (size_t i = 0; i < CAIRN_COUNT(scopes); i++) {
         bool found = false;
         if (!scopes[i].asked) continue;
-        CAIRN_TRY(look(tx, scopes[i].project, scopes[i].run, ret, &found, err));
-        if (found) *ret_scope = (enum cairn_srv_scope)i;
+        CAIRN_TRY(read_policy(tx, scopes[i].project, scopes[i].run, ret, &found, err));
+        if (found) *ret_scope = (enum srv_scope)i;
         if (found) return CAIRN_OK;
     }
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_policy_digest(const struct cairn_policy *policy,
-                                        uint8_t ret[CAIRN_SHA256_BYTES], struct cairn_error *err) {
+enum cairn_code srv_policy_digest(const struct cairn_policy *policy,
+                                  uint8_t ret[CAIRN_SHA256_BYTES], struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *json = NULL;
     CAIRN_AUTO(buf) text = {0};
-    struct cairn_sha256 sha;
     CAIRN_TRY(cairn_policy_json(policy, &json, err));
     CAIRN_TRY(cairn_json_dump(json, &text, err));
-    cairn_sha256_init(&sha);
-    cairn_sha256_update(&sha, text.data, text.size);
-    cairn_sha256_final(&sha, ret);
-    cairn_sha256_release(&sha);
+    cairn_sha256_of(cairn_buf_view(&text), ret);
     return CAIRN_OK;
 }
 
-void cairn_srv_candidates_release(struct cairn_srv_candidates *candidates) {
+void srv_candidates_release(struct srv_candidates *candidates) {
     free(candidates->ids);
     free(candidates->items);
-    *candidates = (struct cairn_srv_candidates){0};
+    *candidates = (struct srv_candidates){0};
 }
 
-enum cairn_code cairn_srv_candidates_add(struct cairn_srv_candidates *candidates,
-                                         const struct cairn_version_id *id,
-                                         const struct cairn_plan_item *item,
-                                         struct cairn_error *err) {
+enum cairn_code srv_candidates_add(struct srv_candidates *candidates,
+                                   const struct cairn_version_id *id,
+                                   const struct cairn_plan_item *item, struct cairn_error *err) {
     CAIRN_TRY(CAIRN_ARRAY_ROOM(candidates->ids, candidates->count, candidates->id_capacity,
                                CAIRN_PLAN_ITEMS_MAX, "versions of a retention plan", err));
     CAIRN_TRY(CAIRN_ARRAY_ROOM(candidates->items, candidates->count, candidates->item_capacity,
@@ -113,8 +101,8 @@ enum cairn_code cairn_srv_candidates_add(struct cairn_srv_candidates *candidates
     return CAIRN_OK;
 }
 
-void cairn_srv_candidate_judge(const struct cairn_policy *policy, const json_t *labels,
-                               const json_t *metrics, struct cairn_plan_item *item) {
+void srv_candidate_judge(const struct cairn_policy *policy, const json_t *labels,
+                         const json_t *metrics, struct cairn_plan_item *item) {
     for (uint32_t i = 0; i < policy->labels_count; i++)
         if (cairn_selector_matches(&policy->labels[i], labels)) item->labels |= 1u << i;
     for (uint32_t i = 0; i < policy->best_count; i++) {
@@ -124,114 +112,88 @@ void cairn_srv_candidate_judge(const struct cairn_policy *policy, const json_t *
 }
 
 /* Columns of versions_to_retain. */
-static enum cairn_code read_item(const struct cairn_srv_rows *rows,
-                                 const struct cairn_policy *policy, const char *resumed,
-                                 struct cairn_srv_candidates *ret, struct cairn_error *err) {
+static enum cairn_code read_item(const struct srv_rows *rows, const struct cairn_policy *policy,
+                                 const char *resumed, struct srv_candidates *ret,
+                                 struct cairn_error *err) {
     struct cairn_version_id id;
     SQL_COPY(id.text, rows, 0);
-    bool recorded = cairn_srv_rows_i64(rows, 4) == CAIRN_STATE_COMMITTED &&
-                    cairn_srv_rows_i64(rows, 5); /* Q24: unrecorded ones are in flight */
-    struct cairn_plan_item item = {.attempt = cairn_srv_rows_u64(rows, 1),
-                                   .step = cairn_srv_rows_u64(rows, 2),
-                                   .n = cairn_srv_rows_u64(rows, 3),
-                                   .line = cairn_srv_rows_u64(rows, 14),
-                                   .bytes = cairn_srv_rows_u64(rows, 8),
-                                   .committed_ms = cairn_srv_rows_i64(rows, 9)};
+    bool recorded = srv_rows_i64(rows, 4) == CAIRN_STATE_COMMITTED &&
+                    srv_rows_i64(rows, 5); /* Q24: unrecorded ones are in flight */
+    struct cairn_plan_item item = {.attempt = srv_rows_u64(rows, 1),
+                                   .step = srv_rows_u64(rows, 2),
+                                   .n = srv_rows_u64(rows, 3),
+                                   .line = srv_rows_u64(rows, 14),
+                                   .bytes = srv_rows_u64(rows, 8),
+                                   .committed_ms = srv_rows_i64(rows, 9)};
     if (!recorded) item.marks |= CAIRN_PLAN_IN_FLIGHT;
-    if (cairn_srv_rows_i64(rows, 6)) item.marks |= CAIRN_PLAN_SUPERSEDED;
-    if (cairn_srv_rows_i64(rows, 7)) item.marks |= CAIRN_PLAN_PINNED;
-    if (!cairn_srv_rows_null(rows, 12)) item.marks |= CAIRN_PLAN_ALIASED;
-    if (!cairn_srv_rows_null(rows, 13)) item.marks |= CAIRN_PLAN_LEASED;
+    if (srv_rows_i64(rows, 6)) item.marks |= CAIRN_PLAN_SUPERSEDED;
+    if (srv_rows_i64(rows, 7)) item.marks |= CAIRN_PLAN_PINNED;
+    if (!srv_rows_null(rows, 12)) item.marks |= CAIRN_PLAN_ALIASED;
+    if (!srv_rows_null(rows, 13)) item.marks |= CAIRN_PLAN_LEASED;
     if (!strcmp(id.text, resumed)) item.marks |= CAIRN_PLAN_RESUMED;
     CAIRN_AUTO_JSON json_t *labels = NULL, *metrics = NULL;
-    if (policy->labels_count) labels = json_loads(cairn_srv_rows_text(rows, 10), 0, NULL);
-    if (policy->best_count) metrics = json_loads(cairn_srv_rows_text(rows, 11), 0, NULL);
+    if (policy->labels_count) labels = json_loads(srv_rows_text(rows, 10), 0, NULL);
+    if (policy->best_count) metrics = json_loads(srv_rows_text(rows, 11), 0, NULL);
     if ((policy->labels_count && !labels) || (policy->best_count && !metrics))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a retention plan");
-    cairn_srv_candidate_judge(policy, labels, metrics, &item);
-    return cairn_srv_candidates_add(ret, &id, &item, err);
+    srv_candidate_judge(policy, labels, metrics, &item);
+    return srv_candidates_add(ret, &id, &item, err);
 }
 
-static enum cairn_code find_resumed(struct cairn_srv_tx *tx, int64_t run_id, char *ret,
-                                    size_t capacity, struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    bool found = false;
-    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &found, err, SQL(run_needed_version), SQL_I(run_id)));
-    (void)cairn_text_copy(ret, capacity, found ? cairn_srv_rows_text(&rows, 0) : "");
+#define PAGE_ROWS 4096
+
+/* One page: what follows *last in its line, or what is in later lines. */
+static enum cairn_code read_page(struct srv_tx *tx, int64_t run_id, bool within,
+                                 const struct cairn_plan_item *last,
+                                 const struct cairn_policy *policy, const char *resumed,
+                                 struct srv_candidates *ret, struct cairn_error *err) {
+    SRV_AUTO(rows) rows = {0};
+    uint64_t line = cairn_plan_line(last);
+    if (within)
+        CAIRN_TRY(srv_sql_open(tx, &rows, err, SQL(versions_to_retain_of_line), SQL_I(run_id),
+                               SQL_I(srv_tick(tx)), SQL_I(line), SQL_I(last->step),
+                               SQL_I(last->attempt), SQL_I(last->n), SQL_I(PAGE_ROWS)));
+    else
+        CAIRN_TRY(srv_sql_open(tx, &rows, err, SQL(versions_to_retain), SQL_I(run_id),
+                               SQL_I(srv_tick(tx)), SQL_I(line), SQL_I(PAGE_ROWS)));
+    SQL_EACH(&rows, err) CAIRN_TRY(read_item(&rows, policy, resumed, ret, err));
     return CAIRN_OK;
 }
 
-static enum cairn_code read_items(struct cairn_srv_rows *rows, const struct cairn_policy *policy,
-                                  const char *resumed, struct cairn_srv_candidates *ret,
-                                  struct cairn_error *err) {
-    for (bool more = true;;) {
-        CAIRN_TRY(cairn_srv_rows_next(rows, &more, err));
-        if (!more) return CAIRN_OK;
-        CAIRN_TRY(read_item(rows, policy, resumed, ret, err));
-    }
-}
-
-/* Two queries, since an index serves no column after the first inequality. */
-enum cairn_code cairn_srv_candidates_load(struct cairn_srv_tx *tx, int64_t run_id,
-                                          const struct cairn_policy *policy,
-                                          const struct cairn_plan_item *after,
-                                          struct cairn_srv_candidates *ret,
-                                          struct cairn_error *err) {
-    const uint64_t line = after ? cairn_plan_line(after) : 0;
+/* Two statements, since an index serves no column after the first inequality; by pages, since an
+ * engine may hold a whole result in memory. */
+enum cairn_code srv_candidates_load(struct srv_tx *tx, int64_t run_id,
+                                    const struct cairn_policy *policy,
+                                    const struct cairn_plan_item *after, struct srv_candidates *ret,
+                                    struct cairn_error *err) {
     char resumed[CAIRN_VERSION_ID_BYTES];
-    CAIRN_TRY(find_resumed(tx, run_id, resumed, sizeof(resumed), err));
-    if (after) {
-        CAIRN_AUTO(srv_rows) rows = {0};
-        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_to_retain_of_line), SQL_I(run_id),
-                                     SQL_I(cairn_srv_tick(tx)), SQL_I(line), SQL_I(after->step),
-                                     SQL_I(after->attempt), SQL_I(after->n)));
-        CAIRN_TRY(read_items(&rows, policy, resumed, ret, err));
+    CAIRN_TRY(srv_sql_text(tx, SQL_INTO(resumed), err, SQL(run_needed_version), SQL_I(run_id)));
+    struct cairn_plan_item last = after ? *after : (struct cairn_plan_item){0};
+    for (bool within = after != NULL;;) {
+        size_t before = ret->count;
+        CAIRN_TRY(read_page(tx, run_id, within, &last, policy, resumed, ret, err));
+        bool full = ret->count - before == PAGE_ROWS;
+        if (ret->count > before) last = ret->items[ret->count - 1];
+        if (!full && !within) return CAIRN_OK;
+        within = full;
     }
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_to_retain), SQL_I(run_id),
-                                 SQL_I(cairn_srv_tick(tx)), SQL_I(line)));
-    return read_items(&rows, policy, resumed, ret, err);
 }
 
 #define QUOTA_JSON_BYTES 120
 
-static enum cairn_code count_version(struct cairn_srv_tx *tx, const char *version, int times,
-                                     struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(usage_count), SQL_T(version), SQL_I(times));
-}
-
-enum cairn_code cairn_srv_usage_leave(struct cairn_srv_tx *tx, const char *version,
-                                      struct cairn_error *err) {
-    return count_version(tx, version, -1, err);
-}
-
-enum cairn_code cairn_srv_usage_enter(struct cairn_srv_tx *tx, const char *version,
-                                      struct cairn_error *err) {
-    return count_version(tx, version, 1, err);
-}
-
 /* Below 0 only if somebody edited the database; a recount repairs it. */
-static uint64_t counted(const struct cairn_srv_rows *rows, int column) {
-    int64_t number = cairn_srv_rows_i64(rows, column);
+static uint64_t counted(const struct srv_rows *rows, int column) {
+    int64_t number = srv_rows_i64(rows, column);
     return number > 0 ? (uint64_t)number : 0;
 }
 
-enum cairn_code cairn_srv_usage_get(struct cairn_srv_tx *tx, const char *project,
-                                    struct cairn_srv_usage *ret, struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
+enum cairn_code srv_usage_get(struct srv_tx *tx, const char *project, struct srv_usage *ret,
+                              struct cairn_error *err) {
     bool found = false;
-    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &found, err, SQL(usage_get), SQL_T(project)));
-    *ret = (struct cairn_srv_usage){0};
-    if (found) *ret = (struct cairn_srv_usage){counted(&rows, 0), counted(&rows, 1)};
+    SQL_FIRST(rows, &found, tx, err, SQL(usage_get), SQL_T(project));
+    *ret = (struct srv_usage){0};
+    if (found) *ret = (struct srv_usage){counted(&rows, 0), counted(&rows, 1)};
     return CAIRN_OK;
-}
-
-enum cairn_code cairn_srv_usage_recount(struct cairn_srv_tx *tx, const char *project,
-                                        struct cairn_srv_usage *ret_before,
-                                        struct cairn_srv_usage *ret, struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_usage_get(tx, project, ret_before, err));
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(usage_recount), SQL_T(project)));
-    return cairn_srv_usage_get(tx, project, ret, err);
 }
 
 static int64_t to_column(uint64_t bound) {
@@ -240,31 +202,27 @@ static int64_t to_column(uint64_t bound) {
 
 #define DAY_MS INT64_C(86400000)
 
-enum cairn_code cairn_srv_usage_note(struct cairn_srv_tx *tx, int64_t wall_ms,
-                                     struct cairn_error *err) {
+enum cairn_code srv_usage_note(struct srv_tx *tx, int64_t wall_ms, struct cairn_error *err) {
     int64_t day = wall_ms / DAY_MS;
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(usage_days_note), SQL_I(day)));
-    return cairn_srv_sql_run(tx, NULL, err, SQL(usage_days_drop),
-                             SQL_I(day - CAIRN_SRV_USAGE_DAYS + 1));
+    CAIRN_TRY(srv_sql_run(tx, NULL, err, SQL(usage_days_note), SQL_I(day)));
+    return srv_sql_run(tx, NULL, err, SQL(usage_days_drop), SQL_I(day - SRV_USAGE_DAYS + 1));
 }
 
-enum cairn_code cairn_srv_usage_days(struct cairn_srv_tx *tx, const char *project,
-                                     struct cairn_srv_usage_day ret[CAIRN_SRV_USAGE_DAYS],
-                                     size_t *ret_count, struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(usage_days_get), SQL_T(project)));
+enum cairn_code srv_usage_days(struct srv_tx *tx, const char *project,
+                               struct srv_usage_day ret[SRV_USAGE_DAYS], size_t *ret_count,
+                               struct cairn_error *err) {
+    SQL_OPEN(rows, tx, err, SQL(usage_days_get), SQL_T(project));
     *ret_count = 0;
-    for (bool more = true;;) {
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        /* A clock that was set back leaves future days. */
-        if (!more || *ret_count == CAIRN_SRV_USAGE_DAYS) return CAIRN_OK;
-        ret[(*ret_count)++] = (struct cairn_srv_usage_day){cairn_srv_rows_i64(&rows, 0) * DAY_MS,
-                                                           {counted(&rows, 1), counted(&rows, 2)}};
+    SQL_EACH(&rows, err) {
+        if (*ret_count == SRV_USAGE_DAYS) break; /* a clock set back leaves future days */
+        ret[(*ret_count)++] = (struct srv_usage_day){srv_rows_i64(&rows, 0) * DAY_MS,
+                                                     {counted(&rows, 1), counted(&rows, 2)}};
     }
+    return CAIRN_OK;
 }
 
-static uint64_t of_column(const struct cairn_srv_rows *rows, int column) {
-    int64_t bound = cairn_srv_rows_i64(rows, column);
+static uint64_t of_column(const struct srv_rows *rows, int column) {
+    int64_t bound = srv_rows_i64(rows, column);
     return bound < 0 ? CAIRN_QUOTA_NONE : (uint64_t)bound;
 }
 
@@ -277,63 +235,60 @@ static void quota_json(uint64_t versions, uint64_t bytes, char ret[QUOTA_JSON_BY
 }
 
 /* The project's own quota as JSON; "": none. */
-static enum cairn_code quota_before(struct cairn_srv_tx *tx, const char *project,
+static enum cairn_code quota_before(struct srv_tx *tx, const char *project,
                                     char ret[QUOTA_JSON_BYTES], struct cairn_error *err) {
-    struct cairn_srv_quota quota = {0};
-    enum cairn_srv_scope scope = CAIRN_SRV_SCOPE_NONE;
-    CAIRN_TRY(cairn_srv_quota_get(tx, project, &quota, &scope, err));
-    bool own = scope == (project[0] ? CAIRN_SRV_SCOPE_PROJECT : CAIRN_SRV_SCOPE_SERVER);
+    struct srv_quota quota = {0};
+    enum srv_scope scope = SRV_SCOPE_NONE;
+    CAIRN_TRY(srv_quota_get(tx, project, &quota, &scope, err));
+    bool own = scope == (project[0] ? SRV_SCOPE_PROJECT : SRV_SCOPE_SERVER);
     ret[0] = '\0';
     if (own) quota_json(quota.versions, quota.bytes, ret);
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_quota_put(struct cairn_srv_tx *tx, const char *project,
-                                    const struct cairn_srv_quota *quota, struct cairn_error *err) {
+enum cairn_code srv_quota_put(struct srv_tx *tx, const char *project, const struct srv_quota *quota,
+                              struct cairn_error *err) {
     struct cairn_run_name name = {0};
     char reason[100], was[QUOTA_JSON_BYTES], is[QUOTA_JSON_BYTES];
     CAIRN_TRY(quota_before(tx, project, was, err));
     (void)cairn_text_copy(name.project, sizeof(name.project), project);
     if (!quota && !was[0]) return CAIRN_OK;
     if (!quota) {
-        CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(quota_drop), SQL_T(project)));
-        return cairn_srv_event_of_change(tx, CAIRN_SRV_EVENT_QUOTA_REMOVED, &name, NULL, was, "",
-                                         err);
+        CAIRN_TRY(srv_sql_run(tx, NULL, err, SQL(quota_drop), SQL_T(project)));
+        return srv_event_of_change(tx, SRV_EVENT_QUOTA_REMOVED, &name, NULL, was, "", err);
     }
     quota_json(quota->versions, quota->bytes, is);
     if (!strcmp(was, is)) return CAIRN_OK; /* a repeat: no event */
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(quota_put), SQL_T(project),
-                                SQL_I(to_column(quota->versions)), SQL_I(to_column(quota->bytes))));
-    if (project[0]) CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(usage_make), SQL_T(project)));
+    CAIRN_TRY(srv_sql_run(tx, NULL, err, SQL(quota_put), SQL_T(project),
+                          SQL_I(to_column(quota->versions)), SQL_I(to_column(quota->bytes))));
+    if (project[0]) CAIRN_TRY(srv_sql_run(tx, NULL, err, SQL(usage_make), SQL_T(project)));
     cairn_quota_text(quota->versions, quota->bytes, reason, sizeof(reason));
-    return cairn_srv_event_of_change(tx, CAIRN_SRV_EVENT_QUOTA_SET, &name, reason, was, is, err);
+    return srv_event_of_change(tx, SRV_EVENT_QUOTA_SET, &name, reason, was, is, err);
 }
 
-enum cairn_code cairn_srv_quota_get(struct cairn_srv_tx *tx, const char *project,
-                                    struct cairn_srv_quota *ret, enum cairn_srv_scope *ret_scope,
-                                    struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
+enum cairn_code srv_quota_get(struct srv_tx *tx, const char *project, struct srv_quota *ret,
+                              enum srv_scope *ret_scope, struct cairn_error *err) {
     bool found = false;
-    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, &found, err, SQL(quota_get), SQL_T(project)));
-    *ret = (struct cairn_srv_quota){CAIRN_QUOTA_NONE, CAIRN_QUOTA_NONE};
-    *ret_scope = CAIRN_SRV_SCOPE_NONE;
+    SQL_FIRST(rows, &found, tx, err, SQL(quota_get), SQL_T(project));
+    *ret = (struct srv_quota){CAIRN_QUOTA_NONE, CAIRN_QUOTA_NONE};
+    *ret_scope = SRV_SCOPE_NONE;
     if (!found) return CAIRN_OK;
-    *ret = (struct cairn_srv_quota){of_column(&rows, 1), of_column(&rows, 2)};
-    bool own = cairn_srv_rows_text(&rows, 0)[0] != '\0';
-    *ret_scope = own ? CAIRN_SRV_SCOPE_PROJECT : CAIRN_SRV_SCOPE_SERVER;
+    *ret = (struct srv_quota){of_column(&rows, 1), of_column(&rows, 2)};
+    bool own = srv_rows_text(&rows, 0)[0] != '\0';
+    *ret_scope = own ? SRV_SCOPE_PROJECT : SRV_SCOPE_SERVER;
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_quota_judge(struct cairn_srv_tx *tx, const char *project,
-                                      struct cairn_quota_excess *ret, bool *ret_over,
-                                      struct cairn_error *err) {
-    struct cairn_srv_quota quota = {0};
-    struct cairn_srv_usage used = {0};
-    enum cairn_srv_scope scope = CAIRN_SRV_SCOPE_NONE;
+enum cairn_code srv_quota_judge(struct srv_tx *tx, const char *project,
+                                struct cairn_quota_excess *ret, bool *ret_over,
+                                struct cairn_error *err) {
+    struct srv_quota quota = {0};
+    struct srv_usage used = {0};
+    enum srv_scope scope = SRV_SCOPE_NONE;
     *ret_over = false;
-    CAIRN_TRY(cairn_srv_quota_get(tx, project, &quota, &scope, err));
+    CAIRN_TRY(srv_quota_get(tx, project, &quota, &scope, err));
     if (quota.versions == CAIRN_QUOTA_NONE && quota.bytes == CAIRN_QUOTA_NONE) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_usage_get(tx, project, &used, err));
+    CAIRN_TRY(srv_usage_get(tx, project, &used, err));
     if (used.versions) used.versions--; /* itself */
     bool versions = used.versions >= quota.versions, bytes = used.bytes >= quota.bytes;
     *ret_over = versions || bytes;
@@ -344,24 +299,21 @@ enum cairn_code cairn_srv_quota_judge(struct cairn_srv_tx *tx, const char *proje
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_projects_each(struct cairn_srv_tx *tx, const char *after, uint64_t limit,
-                                        cairn_srv_project_each *each, void *owner,
-                                        struct cairn_error *err) {
-    struct cairn_srv_quota others = {0};
-    enum cairn_srv_scope of_others = CAIRN_SRV_SCOPE_NONE;
-    CAIRN_TRY(cairn_srv_quota_get(tx, "", &others, &of_others, err));
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(projects_page), SQL_T(after), SQL_I(limit)));
-    for (bool more = true;;) {
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (!more) return CAIRN_OK;
-        struct cairn_srv_project one = {
+enum cairn_code srv_projects_each(struct srv_tx *tx, const char *after, uint64_t limit,
+                                  srv_project_each *each, void *owner, struct cairn_error *err) {
+    struct srv_quota others = {0};
+    enum srv_scope of_others = SRV_SCOPE_NONE;
+    CAIRN_TRY(srv_quota_get(tx, "", &others, &of_others, err));
+    SQL_OPEN(rows, tx, err, SQL(projects_page), SQL_T(after), SQL_I(limit));
+    SQL_EACH(&rows, err) {
+        struct srv_project one = {
             .used = {counted(&rows, 1), counted(&rows, 2)}, .quota = others, .scope = of_others};
         SQL_COPY(one.name, &rows, 0);
-        if (!cairn_srv_rows_null(&rows, 3)) {
-            one.quota = (struct cairn_srv_quota){of_column(&rows, 3), of_column(&rows, 4)};
-            one.scope = CAIRN_SRV_SCOPE_PROJECT;
+        if (!srv_rows_null(&rows, 3)) {
+            one.quota = (struct srv_quota){of_column(&rows, 3), of_column(&rows, 4)};
+            one.scope = SRV_SCOPE_PROJECT;
         }
         CAIRN_TRY(each(&one, owner, err));
     }
+    return CAIRN_OK;
 }

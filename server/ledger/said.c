@@ -6,8 +6,6 @@
 #include <stdio.h>
 
 #include "api/documents/records.h"
-#include "common/text.h"
-#include "server/ledger/runs.h"
 #include "server/ledger/versions.h"
 
 #define FORMAT 1
@@ -15,7 +13,7 @@
 #define KIND "cairn_catalog"
 #define KIND_OF_PIECE "cairn_catalog_versions"
 
-void cairn_srv_said_release(struct cairn_srv_said *said) {
+void srv_said_release(struct srv_said *said) {
     cairn_buf_release(&said->before);
     cairn_buf_release(&said->behind);
 }
@@ -39,135 +37,124 @@ static enum cairn_code name_of(const json_t *row, struct cairn_run_name *ret,
 }
 
 /* Finds a version that is committed in the bucket; data of others is dropped. */
-static enum cairn_code find_version(struct cairn_srv_tx *tx, const json_t *row,
-                                    struct cairn_srv_version *ret, bool *ret_found,
-                                    struct cairn_error *err) {
+static enum cairn_code find_version(struct srv_tx *tx, const json_t *row, struct srv_version *ret,
+                                    bool *ret_found, struct cairn_error *err) {
     struct cairn_error why = {0};
-    enum cairn_code code = cairn_srv_version_get(tx, text_of(row, "version"), ret, &why);
+    enum cairn_code code = srv_version_get(tx, text_of(row, "version"), ret, &why);
     *ret_found = !code && ret->state == CAIRN_STATE_COMMITTED;
     if (!code || code == CAIRN_NOT_FOUND) return CAIRN_OK;
-    if (err) *err = why;
-    return code;
+    return cairn_pass(err, code, &why);
 }
 
-static enum cairn_code take_alias(struct cairn_srv_tx *tx, const json_t *row, bool *ret,
+static enum cairn_code take_alias(struct srv_tx *tx, const json_t *row, bool *ret,
                                   struct cairn_error *err) {
-    CAIRN_AUTO(srv_version) version = {0};
+    SRV_AUTO(version) version = {0};
     CAIRN_TRY(find_version(tx, row, &version, ret, err));
     if (!*ret) return CAIRN_OK;
-    return cairn_srv_alias_put(tx, version.run_id, text_of(row, "alias"), version.id.text, 0, err);
+    return srv_alias_put(tx, version.run_id, text_of(row, "alias"), version.id.text, 0, err);
 }
 
-static enum cairn_code take_policy(struct cairn_srv_tx *tx, const json_t *row, bool *ret,
+static enum cairn_code take_policy(struct srv_tx *tx, const json_t *row, bool *ret,
                                    struct cairn_error *err) {
     *ret = true;
-    return cairn_srv_sql_run(tx, NULL, err, SQL(policy_put), SQL_T(text_of(row, "project")),
-                             SQL_T(text_of(row, "run")), SQL_T(text_of(row, "policy")));
+    return srv_sql_run(tx, NULL, err, SQL(policy_put), SQL_T(text_of(row, "project")),
+                       SQL_T(text_of(row, "run")), SQL_T(text_of(row, "policy")));
 }
 
-static enum cairn_code take_quota(struct cairn_srv_tx *tx, const json_t *row, bool *ret,
+static enum cairn_code take_quota(struct srv_tx *tx, const json_t *row, bool *ret,
                                   struct cairn_error *err) {
     *ret = true;
-    return cairn_srv_sql_run(tx, NULL, err, SQL(quota_put), SQL_T(text_of(row, "project")),
-                             SQL_I(number_of(row, "versions_max")),
-                             SQL_I(number_of(row, "bytes_max")));
+    return srv_sql_run(tx, NULL, err, SQL(quota_put), SQL_T(text_of(row, "project")),
+                       SQL_I(number_of(row, "versions_max")), SQL_I(number_of(row, "bytes_max")));
 }
 
 /* said.h#2: a removed run without newer data in the bucket stays removed, and keeps its number. */
-static enum cairn_code take_run(struct cairn_srv_tx *tx, const json_t *row, bool *ret,
+static enum cairn_code take_run(struct srv_tx *tx, const json_t *row, bool *ret,
                                 struct cairn_error *err) {
-    CAIRN_AUTO(srv_run) run = {0};
     struct cairn_run_name name;
     uint64_t attempt = (uint64_t)number_of(row, "attempt");
     *ret = true;
     CAIRN_TRY(name_of(row, &name, err));
-    CAIRN_TRY(cairn_srv_run_take(tx, &name, 1, &run, err));
-    CAIRN_TRY(
-        cairn_srv_run_annotate(tx, run.id, text_of(row, "labels"), text_of(row, "note"), err));
-    CAIRN_TRY(cairn_srv_sql_run(
-        tx, NULL, err, SQL(run_set_origin), SQL_I(run.id), SQL_T(text_of(row, "from_run")),
-        SQL_T(text_of(row, "from_version")), SQL_I(number_of(row, "from_attempt")),
-        SQL_I(number_of(row, "from_step"))));
+    SRV_GET(run, run, srv_run_take(tx, &name, 1, &run, err));
+    CAIRN_TRY(srv_run_annotate(tx, run.id, text_of(row, "labels"), text_of(row, "note"), err));
+    CAIRN_TRY(srv_sql_run(tx, NULL, err, SQL(run_set_origin), SQL_I(run.id),
+                          SQL_T(text_of(row, "from_run")), SQL_T(text_of(row, "from_version")),
+                          SQL_I(number_of(row, "from_attempt")),
+                          SQL_I(number_of(row, "from_step"))));
     if (attempt > run.attempt)
-        CAIRN_TRY(cairn_srv_run_set_attempt(tx, run.id, attempt, text_of(row, "nonce"), err));
-    return number_of(row, "removed") && attempt >= run.attempt ? cairn_srv_run_hide(tx, run.id, err)
+        CAIRN_TRY(srv_run_set_attempt(tx, run.id, attempt, text_of(row, "nonce"), err));
+    return number_of(row, "removed") && attempt >= run.attempt ? srv_run_hide(tx, run.id, err)
                                                                : CAIRN_OK;
 }
 
-static enum cairn_code take_token(struct cairn_srv_tx *tx, const json_t *row, bool *ret,
+static enum cairn_code take_token(struct srv_tx *tx, const json_t *row, bool *ret,
                                   struct cairn_error *err) {
     uint8_t digest[CAIRN_SHA256_BYTES];
     const char *id = text_of(row, "token");
     *ret = true;
     CAIRN_TRY(cairn_hex_decode(cairn_view_of(text_of(row, "digest")), digest, sizeof(digest), err));
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(token_drop), SQL_T(id)));
-    return cairn_srv_sql_run(tx, NULL, err, SQL(token_put), SQL_T(id), SQL_D(digest),
-                             SQL_T(text_of(row, "name")), SQL_I(number_of(row, "scopes")),
-                             SQL_T(text_of(row, "projects")), SQL_I(number_of(row, "created_ms")),
-                             SQL_I(number_of(row, "expires_ms")), SQL_T(text_of(row, "who")),
-                             SQL_T(text_of(row, "parent")));
+    CAIRN_TRY(srv_sql_run(tx, NULL, err, SQL(token_drop), SQL_T(id)));
+    return srv_sql_run(tx, NULL, err, SQL(token_put), SQL_T(id), SQL_D(digest),
+                       SQL_T(text_of(row, "name")), SQL_I(number_of(row, "scopes")),
+                       SQL_T(text_of(row, "projects")), SQL_I(number_of(row, "created_ms")),
+                       SQL_I(number_of(row, "expires_ms")), SQL_T(text_of(row, "who")),
+                       SQL_T(text_of(row, "parent")));
 }
 
-static enum cairn_code take_version(struct cairn_srv_tx *tx, const json_t *row, bool *ret,
+static enum cairn_code take_version(struct srv_tx *tx, const json_t *row, bool *ret,
                                     struct cairn_error *err) {
-    CAIRN_AUTO(srv_version) version = {0};
+    SRV_AUTO(version) version = {0};
     CAIRN_TRY(find_version(tx, row, &version, ret, err));
     if (!*ret) return CAIRN_OK;
     CAIRN_AUTO_JSON json_t *metrics = json_loads(text_of(row, "metrics"), 0, NULL);
     if (!metrics) return cairn_fail(err, CAIRN_CORRUPT, "metrics of %s", version.id.text);
-    struct cairn_srv_annotations said = {.labels = text_of(row, "labels"),
-                                         .metrics = text_of(row, "metrics"),
-                                         .note = text_of(row, "note"),
-                                         .pinned = number_of(row, "pinned") != 0};
-    CAIRN_TRY(cairn_srv_version_annotate(tx, &version, &said, err));
-    return cairn_srv_metrics_put(tx, &version, metrics, err);
+    struct srv_annotations said = {.labels = text_of(row, "labels"),
+                                   .metrics = text_of(row, "metrics"),
+                                   .note = text_of(row, "note"),
+                                   .pinned = number_of(row, "pinned") != 0};
+    CAIRN_TRY(srv_version_annotate(tx, &version, &said, err));
+    return srv_metrics_put(tx, &version, metrics, err);
 }
 
 /* columns: type (i, t, b; b in hexadecimal) and name of each. Sorted by name: canonical. */
 static const struct section {
     const char *name;
-    enum cairn_srv_statement_number statement;
+    enum srv_statement_number statement;
     const char *columns[12];
-    enum cairn_code (*take)(struct cairn_srv_tx *tx, const json_t *row, bool *ret,
+    enum cairn_code (*take)(struct srv_tx *tx, const json_t *row, bool *ret,
                             struct cairn_error *err);
 } sections[] = {
-    {"aliases",
-     CAIRN_SRV_STATEMENT_said_aliases,
-     {"talias", "tproject", "trun", "tversion"},
-     take_alias},
-    {"policies", CAIRN_SRV_STATEMENT_said_policies, {"tpolicy", "tproject", "trun"}, take_policy},
-    {"quotas",
-     CAIRN_SRV_STATEMENT_said_quotas,
-     {"ibytes_max", "tproject", "iversions_max"},
-     take_quota},
+    {"aliases", SRV_STATEMENT_said_aliases, {"talias", "tproject", "trun", "tversion"}, take_alias},
+    {"policies", SRV_STATEMENT_said_policies, {"tpolicy", "tproject", "trun"}, take_policy},
+    {"quotas", SRV_STATEMENT_said_quotas, {"ibytes_max", "tproject", "iversions_max"}, take_quota},
     {"runs",
-     CAIRN_SRV_STATEMENT_said_runs,
+     SRV_STATEMENT_said_runs,
      {"iattempt", "ifrom_attempt", "tfrom_run", "ifrom_step", "tfrom_version", "tlabels", "tnonce",
       "tnote", "tproject", "iremoved", "trun"},
      take_run},
     {"tokens",
-     CAIRN_SRV_STATEMENT_said_tokens,
+     SRV_STATEMENT_said_tokens,
      {"icreated_ms", "bdigest", "iexpires_ms", "tname", "tparent", "tprojects", "iscopes", "ttoken",
       "twho"},
      take_token},
     {"versions",
-     CAIRN_SRV_STATEMENT_said_versions,
+     SRV_STATEMENT_said_versions,
      {"tlabels", "tmetrics", "tnote", "ipinned", "tversion"},
      take_version},
 };
 
 #define VERSIONS (&sections[CAIRN_COUNT(sections) - 1])
 
-static json_t *value_of(const struct cairn_srv_rows *rows, int column, char type) {
+static json_t *value_of(const struct srv_rows *rows, int column, char type) {
     char hex[2 * CAIRN_SHA256_BYTES + 1] = "";
-    if (type == 'i') return json_integer(cairn_srv_rows_i64(rows, column));
-    if (type == 't') return json_string(cairn_srv_rows_text(rows, column));
-    struct cairn_view bytes = cairn_srv_rows_blob(rows, column);
+    if (type == 'i') return json_integer(srv_rows_i64(rows, column));
+    if (type == 't') return json_string(srv_rows_text(rows, column));
+    struct cairn_view bytes = srv_rows_blob(rows, column);
     if (bytes.size == CAIRN_SHA256_BYTES) cairn_hex_encode(bytes.data, bytes.size, hex);
     return json_string(hex);
 }
 
-static enum cairn_code print_row(const struct section *section, const struct cairn_srv_rows *rows,
+static enum cairn_code print_row(const struct section *section, const struct srv_rows *rows,
                                  struct cairn_buf *ret, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *row = json_object();
     bool good = row;
@@ -178,56 +165,43 @@ static enum cairn_code print_row(const struct section *section, const struct cai
     return cairn_json_dump(row, ret, err);
 }
 
-static enum cairn_code print_rows(const struct section *section, struct cairn_srv_rows *rows,
+static enum cairn_code print_rows(const struct section *section, struct srv_rows *rows,
                                   struct cairn_buf *ret, uint64_t *rows_count,
                                   struct cairn_error *err) {
     bool more = false;
     CAIRN_TRY(cairn_buf_printf(ret, err, "\"%s\":[", section->name));
-    CAIRN_TRY(cairn_srv_rows_next(rows, &more, err));
+    CAIRN_TRY(srv_rows_next(rows, &more, err));
     while (more) {
         CAIRN_TRY(print_row(section, rows, ret, err));
         ++*rows_count;
-        CAIRN_TRY(cairn_srv_rows_next(rows, &more, err));
+        CAIRN_TRY(srv_rows_next(rows, &more, err));
         if (more) CAIRN_TRY(cairn_buf_append_text(ret, ",", err));
     }
     return cairn_buf_append_text(ret, "]", err);
 }
 
-static enum cairn_code print_section(struct cairn_srv_tx *tx, const struct section *section,
+static enum cairn_code print_section(struct srv_tx *tx, const struct section *section,
                                      struct cairn_buf *ret, uint64_t *rows_count,
                                      struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, &cairn_srv_statements[section->statement]));
+    SQL_OPEN(rows, tx, err, &srv_statements[section->statement]);
     return print_rows(section, &rows, ret, rows_count, err);
 }
 
-enum cairn_code cairn_srv_said_count(struct cairn_srv_tx *tx, uint64_t *ret,
-                                     struct cairn_error *err) {
-    bool found = false;
-    int64_t count = 0;
-    CAIRN_TRY(cairn_srv_sql_number(tx, &found, &count, err, SQL(said_versions_count)));
-    *ret = (uint64_t)count;
-    return CAIRN_OK;
-}
-
-enum cairn_code cairn_srv_said_piece(struct cairn_srv_tx *tx, const char *from, const char *to,
-                                     struct cairn_buf *ret, uint64_t *ret_rows,
-                                     struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
+enum cairn_code srv_said_piece(struct srv_tx *tx, const char *from, const char *to,
+                               struct cairn_buf *ret, uint64_t *ret_rows, struct cairn_error *err) {
     *ret_rows = 0;
     cairn_buf_clear(ret);
     CAIRN_TRY(cairn_buf_printf(ret, err, "{\"format\":%d,\"kind\":\"" KIND_OF_PIECE "\",",
                                FORMAT_IN_PIECES));
-    CAIRN_TRY(
-        cairn_srv_sql_open(tx, &rows, err, SQL(said_versions_between), SQL_T(from), SQL_T(to)));
+    SQL_OPEN(rows, tx, err, SQL(said_versions_between), SQL_T(from), SQL_T(to));
     CAIRN_TRY(print_rows(VERSIONS, &rows, ret, ret_rows, err));
     return cairn_buf_append_text(ret, "}", err);
 }
 
-enum cairn_code cairn_srv_said_make(struct cairn_srv_tx *tx, bool whole, struct cairn_srv_said *ret,
-                                    struct cairn_error *err) {
+enum cairn_code srv_said_make(struct srv_tx *tx, bool whole, struct srv_said *ret,
+                              struct cairn_error *err) {
     uint8_t digests[2][CAIRN_SHA256_BYTES];
-    ret->before.limit = ret->behind.limit = CAIRN_SRV_SAID_BYTES_MAX / 2;
+    ret->before.limit = ret->behind.limit = SRV_SAID_BYTES_MAX / 2;
     cairn_buf_clear(&ret->before);
     cairn_buf_clear(&ret->behind);
     ret->rows = 0;
@@ -242,9 +216,8 @@ enum cairn_code cairn_srv_said_make(struct cairn_srv_tx *tx, bool whole, struct 
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_said_print(const struct cairn_srv_said *said, uint64_t generation,
-                                     const char *pieces, struct cairn_buf *ret,
-                                     struct cairn_error *err) {
+enum cairn_code srv_said_print(const struct srv_said *said, uint64_t generation, const char *pieces,
+                               struct cairn_buf *ret, struct cairn_error *err) {
     CAIRN_TRY(cairn_buf_append_text(ret, "{", err));
     CAIRN_TRY(cairn_buf_append(ret, said->before.data, said->before.size, err));
     CAIRN_TRY(cairn_buf_printf(ret, err,
@@ -254,8 +227,8 @@ enum cairn_code cairn_srv_said_print(const struct cairn_srv_said *said, uint64_t
     return cairn_buf_append_text(ret, "}", err);
 }
 
-enum cairn_code cairn_srv_said_take(struct cairn_srv_tx *tx, const json_t *document,
-                                    uint64_t *ret_rows, struct cairn_error *err) {
+enum cairn_code srv_said_take(struct srv_tx *tx, const json_t *document, uint64_t *ret_rows,
+                              struct cairn_error *err) {
     *ret_rows = 0;
     int64_t format = number_of(document, "format");
     bool is_piece = !strcmp(text_of(document, "kind"), KIND_OF_PIECE);

@@ -9,13 +9,10 @@
 #include "api/documents/manifest.h"
 #include "api/wire/messages.h"
 #include "common/clock.h"
-#include "common/text.h"
-#include "server/db/catalog.h"
 #include "server/ledger/events.h"
 #include "server/ledger/policies.h"
-#include "server/ledger/runs.h"
 
-void cairn_srv_version_release(struct cairn_srv_version *version) {
+void srv_version_release(struct srv_version *version) {
     free(version->labels);
     free(version->meta);
     free(version->warnings);
@@ -24,92 +21,27 @@ void cairn_srv_version_release(struct cairn_srv_version *version) {
     version->labels = version->meta = version->warnings = version->metrics = version->note = NULL;
 }
 
-enum cairn_code cairn_srv_version_copy(const struct cairn_srv_version *version,
-                                       struct cairn_srv_version *ret, struct cairn_error *err) {
-    struct cairn_srv_version copy = *version;
+enum cairn_code srv_version_copy(const struct srv_version *version, struct srv_version *ret,
+                                 struct cairn_error *err) {
+    struct srv_version copy = *version;
     copy.labels = strdup(version->labels);
     copy.meta = strdup(version->meta);
     copy.warnings = strdup(version->warnings);
     copy.metrics = strdup(version->metrics);
     copy.note = strdup(version->note);
     if (!copy.labels || !copy.meta || !copy.warnings || !copy.metrics || !copy.note) {
-        cairn_srv_version_release(&copy);
+        srv_version_release(&copy);
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a version");
     }
     *ret = copy;
     return CAIRN_OK;
 }
 
-static bool read_digest(const struct cairn_srv_rows *rows, int column, uint8_t ret[32]) {
-    struct cairn_view blob = cairn_srv_rows_blob(rows, column);
-    if (!blob.data || blob.size != 32) return false;
-    memcpy(ret, blob.data, 32);
-    return true;
-}
-
-static void read_numbers(const struct cairn_srv_rows *rows, struct cairn_srv_version *ret) {
-    ret->run_id = cairn_srv_rows_i64(rows, 1);
-    ret->attempt = cairn_srv_rows_u64(rows, 4);
-    ret->step = cairn_srv_rows_u64(rows, 5);
-    ret->n = (uint32_t)cairn_srv_rows_i64(rows, 6);
-    ret->state = (enum cairn_state)cairn_srv_rows_i64(rows, 8);
-    ret->recorded = cairn_srv_rows_i64(rows, 9) != 0;
-    ret->superseded = cairn_srv_rows_i64(rows, 10) != 0;
-    ret->trashed = !cairn_srv_rows_null(rows, 11);
-    ret->trashed_tick = cairn_srv_rows_u64(rows, 11);
-    ret->world_size = (uint32_t)cairn_srv_rows_i64(rows, 12);
-    ret->on_exists = (enum cairn_srv_on_exists)cairn_srv_rows_i64(rows, 13);
-    ret->skip = cairn_srv_rows_i64(rows, 14) != 0;
-    ret->bytes = cairn_srv_rows_u64(rows, 18);
-    ret->shards = cairn_srv_rows_u64(rows, 19);
-    ret->has_layout = read_digest(rows, 20, ret->layout);
-    ret->has_writer = !cairn_srv_rows_null(rows, 21);
-    ret->has_manifest = read_digest(rows, 22, ret->manifest_sha256);
-    ret->code = (enum cairn_code)cairn_srv_rows_i64(rows, 23);
-    ret->created_ms = cairn_srv_rows_i64(rows, 26);
-    ret->committed_ms = cairn_srv_rows_i64(rows, 27);
-    ret->opened_tick = cairn_srv_rows_u64(rows, 28);
-    ret->gone_tick = cairn_srv_rows_u64(rows, 29);
-    ret->sweeps = cairn_srv_rows_u64(rows, 30);
-    ret->http_status = (int)cairn_srv_rows_i64(rows, 31);
-    ret->pinned = cairn_srv_rows_i64(rows, 35) != 0;
-    ret->aliased = !cairn_srv_rows_null(rows, 36);
-    ret->copied = !cairn_srv_rows_null(rows, 37);
-    ret->staged_ms = cairn_srv_rows_i64(rows, 38);
-    ret->durable_ms = cairn_srv_rows_i64(rows, 39);
-    ret->stall_ms = cairn_srv_rows_i64(rows, 40);
-    ret->line = cairn_srv_rows_u64(rows, 41);
-}
-
-enum cairn_code cairn_srv_version_row(const struct cairn_srv_rows *rows,
-                                      struct cairn_srv_version *ret, struct cairn_error *err) {
-    struct cairn_srv_version version = {0};
-    read_numbers(rows, &version);
-    struct {
-        char *to;
-        size_t capacity;
-        int column;
-    } texts[] = {
-        {version.id.text, sizeof(version.id.text), 0},
-        {version.name.project, sizeof(version.name.project), 2},
-        {version.name.run, sizeof(version.name.run), 3},
-        {version.nonce, sizeof(version.nonce), 7},
-        {version.format, sizeof(version.format), 15},
-        {version.layout_writer.text, sizeof(version.layout_writer.text), 21},
-        {version.reason, sizeof(version.reason), 24},
-        {version.request_id, sizeof(version.request_id), 32},
-    };
-    for (size_t i = 0; i < CAIRN_COUNT(texts); i++)
-        (void)cairn_text_copy(texts[i].to, texts[i].capacity,
-                              cairn_srv_rows_text(rows, texts[i].column));
-    version.labels = strdup(cairn_srv_rows_text(rows, 16));
-    version.meta = strdup(cairn_srv_rows_text(rows, 17));
-    version.warnings = strdup(cairn_srv_rows_text(rows, 25));
-    version.metrics = strdup(cairn_srv_rows_text(rows, 33));
-    version.note = strdup(cairn_srv_rows_text(rows, 34));
-    if (!version.labels || !version.meta || !version.warnings || !version.metrics ||
-        !version.note) {
-        cairn_srv_version_release(&version);
+enum cairn_code srv_version_row(const struct srv_rows *rows, struct srv_version *ret,
+                                struct cairn_error *err) {
+    struct srv_version version = {0};
+    if (!srv_rows_take(rows, 0, ROW(version), &version)) {
+        srv_version_release(&version);
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a version");
     }
     *ret = version;
@@ -117,55 +49,47 @@ enum cairn_code cairn_srv_version_row(const struct cairn_srv_rows *rows,
 }
 
 /* The first row of an opened query. */
-static enum cairn_code only_row(struct cairn_srv_rows *rows, bool *ret_found,
-                                struct cairn_srv_version *ret, struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_rows_next(rows, ret_found, err));
-    return *ret_found ? cairn_srv_version_row(rows, ret, err) : CAIRN_OK;
+static enum cairn_code only_row(struct srv_rows *rows, bool *ret_found, struct srv_version *ret,
+                                struct cairn_error *err) {
+    CAIRN_TRY(srv_rows_next(rows, ret_found, err));
+    return *ret_found ? srv_version_row(rows, ret, err) : CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_version_get(struct cairn_srv_tx *tx, const char *id,
-                                      struct cairn_srv_version *ret, struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_get), SQL_T(id)));
+enum cairn_code srv_version_get(struct srv_tx *tx, const char *id, struct srv_version *ret,
+                                struct cairn_error *err) {
+    SQL_OPEN(rows, tx, err, SQL(version_get), SQL_T(id));
     bool found = false;
     CAIRN_TRY(only_row(&rows, &found, ret, err));
     if (!found) return cairn_fail(err, CAIRN_NOT_FOUND, "there is no version %s", id);
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_latest(struct cairn_srv_tx *tx, int64_t run_id, bool *ret_found,
-                                 struct cairn_version_id *ret, uint64_t *ret_step,
-                                 struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_first(tx, &rows, ret_found, err, SQL(version_latest), SQL_I(run_id)));
+enum cairn_code srv_version_look(struct srv_catalog *catalog, const char *id,
+                                 struct srv_version *ret, struct cairn_error *err) {
+    srv_version_release(ret);
+    SRV_LOOK(look, catalog, err);
+    return srv_version_get(look.tx, id, ret, err);
+}
+
+enum cairn_code srv_latest(struct srv_tx *tx, int64_t run_id, bool *ret_found,
+                           struct cairn_version_id *ret, uint64_t *ret_step,
+                           struct cairn_error *err) {
+    SQL_FIRST(rows, ret_found, tx, err, SQL(version_latest), SQL_I(run_id));
     if (!*ret_found) return CAIRN_OK;
     SQL_COPY(ret->text, &rows, 0);
-    *ret_step = cairn_srv_rows_u64(&rows, 1);
+    *ret_step = srv_rows_u64(&rows, 1);
     return CAIRN_OK;
 }
 
-/* A step's shown version, else its newest open one, else (with_trash) a trashed one. */
-static enum cairn_code find_step(struct cairn_srv_tx *tx, int64_t run_id, uint64_t step,
-                                 bool with_trash, bool *ret_found, struct cairn_srv_version *ret,
-                                 struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_of_step), SQL_I(run_id), SQL_I(step),
-                                 SQL_I(with_trash)));
-    return only_row(&rows, ret_found, ret, err);
-}
-
-enum cairn_code cairn_srv_version_find_given_up(struct cairn_srv_tx *tx,
-                                                const struct cairn_srv_ref *ref,
-                                                struct cairn_srv_version *ret,
-                                                struct cairn_error *err) {
-    CAIRN_AUTO(srv_run) run = {0};
-    CAIRN_AUTO(srv_rows) rows = {0};
+enum cairn_code srv_version_find_given_up(struct srv_tx *tx, const struct srv_ref *ref,
+                                          struct srv_version *ret, struct cairn_error *err) {
+    SRV_AUTO(rows) rows = {0};
     uint64_t step = 0;
     bool found = false;
-    CAIRN_TRY(cairn_srv_run_get(tx, ref->name, &run, err));
+    SRV_GET(run, run, srv_run_get(tx, ref->name, &run, err));
     if (!cairn_parse_u64(cairn_view_of(ref->text), &step, NULL) && step <= CAIRN_STEP_MAX) {
-        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_of_step_given_up), SQL_I(run.id),
-                                     SQL_I(step)));
+        CAIRN_TRY(srv_sql_open(tx, &rows, err, SQL(version_of_step_given_up), SQL_I(run.id),
+                               SQL_I(step)));
         CAIRN_TRY(only_row(&rows, &found, ret, err));
     }
     return found ? CAIRN_OK
@@ -173,131 +97,97 @@ enum cairn_code cairn_srv_version_find_given_up(struct cairn_srv_tx *tx,
                               run.name.project, run.name.run, ref->text);
 }
 
-/* Resolves `best` or an alias. */
-static enum cairn_code find_word(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
-                                 const char *word, struct cairn_version_id *ret,
+/* The best by the policy's first metric; "": none. CAIRN_NOT_FOUND: no policy names a metric. */
+static enum cairn_code find_best(struct srv_tx *tx, int64_t run_id,
+                                 const struct cairn_policy *policy, struct cairn_version_id *ret,
                                  struct cairn_error *err) {
+    if (!policy->best_count)
+        return cairn_fail(err, CAIRN_NOT_FOUND,
+                          "no retention policy of this run says by which metric a checkpoint is "
+                          "the best (keep.best)");
+    const struct cairn_policy_best *best = &policy->best[0];
+    return srv_sql_text(tx, SQL_INTO(ret->text), err,
+                        best->largest ? SQL(metric_largest) : SQL(metric_smallest), SQL_I(run_id),
+                        SQL_T(best->metric));
+}
+
+/* Resolves `best` or an alias. */
+static enum cairn_code find_word(struct srv_tx *tx, const struct srv_run *run, const char *word,
+                                 struct cairn_version_id *ret, struct cairn_error *err) {
     struct cairn_policy policy;
-    enum cairn_srv_scope scope;
-    if (strcmp(word, "best") != 0) return cairn_srv_alias_get(tx, run->id, word, ret, err);
-    CAIRN_TRY(cairn_srv_policy_get(tx, &run->name, &policy, &scope, err));
-    return cairn_srv_best(tx, run->id, &policy, ret, err);
+    enum srv_scope scope;
+    if (strcmp(word, "best") != 0) return srv_alias_get(tx, run->id, word, ret, err);
+    CAIRN_TRY(srv_policy_get(tx, &run->name, &policy, &scope, err));
+    return find_best(tx, run->id, &policy, ret, err);
 }
 
 /* Ids are unique over all runs; reads the run only if the version is another's. */
-static enum cairn_code find_id(struct cairn_srv_tx *tx, const struct cairn_srv_ref *ref,
-                               bool *ret_found, struct cairn_srv_version *ret,
-                               struct cairn_error *err) {
-    CAIRN_AUTO(srv_version) version = {0};
+static enum cairn_code find_id(struct srv_tx *tx, const struct srv_ref *ref, bool *ret_found,
+                               struct srv_version *ret, struct cairn_error *err) {
+    SRV_AUTO(version) version = {0};
     *ret_found = false;
     if (!cairn_version_id_valid(cairn_view_of(ref->text))) return CAIRN_OK;
-    enum cairn_code code = cairn_srv_version_get(tx, ref->text, &version, err);
+    enum cairn_code code = srv_version_get(tx, ref->text, &version, err);
     if (code) return code == CAIRN_NOT_FOUND ? CAIRN_OK : code;
     *ret_found = !strcmp(version.name.project, ref->name->project) &&
                  !strcmp(version.name.run, ref->name->run);
     if (!*ret_found) return CAIRN_OK;
     *ret = version;
-    version = (struct cairn_srv_version){0};
+    version = (struct srv_version){0};
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_version_find(struct cairn_srv_tx *tx, const struct cairn_srv_ref *ref,
-                                       struct cairn_srv_version *ret, struct cairn_error *err) {
-    CAIRN_AUTO(srv_run) run = {0};
-    CAIRN_AUTO(srv_version) version = {0};
+enum cairn_code srv_version_find(struct srv_tx *tx, const struct srv_ref *ref,
+                                 struct srv_version *ret, struct cairn_error *err) {
+    SRV_AUTO(version) version = {0};
     bool by_id = false;
     CAIRN_TRY(find_id(tx, ref, &by_id, ret, err));
     if (by_id) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_run_get(tx, ref->name, &run, err));
+    SRV_GET(run, run, srv_run_get(tx, ref->name, &run, err));
     bool found = false;
     uint64_t step = 0;
     if (!strcmp(ref->text, "latest")) {
         struct cairn_version_id id;
-        CAIRN_TRY(cairn_srv_latest(tx, run.id, &found, &id, &step, err));
-        if (found) CAIRN_TRY(cairn_srv_version_get(tx, id.text, &version, err));
+        CAIRN_TRY(srv_latest(tx, run.id, &found, &id, &step, err));
+        if (found) CAIRN_TRY(srv_version_get(tx, id.text, &version, err));
     } else if (cairn_version_id_valid(cairn_view_of(ref->text))) {
-        CAIRN_TRY(cairn_srv_version_get(tx, ref->text, &version, err));
+        CAIRN_TRY(srv_version_get(tx, ref->text, &version, err));
         found = version.run_id == run.id;
     } else if (!cairn_parse_u64(cairn_view_of(ref->text), &step, NULL) && step <= CAIRN_STEP_MAX) {
-        CAIRN_TRY(find_step(tx, run.id, step, ref->with_trash, &found, &version, err));
+        /* the step's shown version, else its newest open one, else (with_trash) a trashed one */
+        SQL_OPEN(rows, tx, err, SQL(version_of_step), SQL_I(run.id), SQL_I(step),
+                 SQL_I(ref->with_trash));
+        CAIRN_TRY(only_row(&rows, &found, &version, err));
     } else {
         struct cairn_version_id id;
         CAIRN_TRY(find_word(tx, &run, ref->text, &id, err));
         found = id.text[0];
-        if (found) CAIRN_TRY(cairn_srv_version_get(tx, id.text, &version, err));
+        if (found) CAIRN_TRY(srv_version_get(tx, id.text, &version, err));
     }
     if (!found)
         return cairn_fail(err, CAIRN_NOT_FOUND, "run %s/%s has no checkpoint %s", run.name.project,
                           run.name.run, ref->text);
     *ret = version;
-    version = (struct cairn_srv_version){0};
+    version = (struct srv_version){0};
     return CAIRN_OK;
 }
 
-/* The id in the first row; "": none. */
-static enum cairn_code only_id(struct cairn_srv_rows *rows, struct cairn_version_id *ret,
-                               struct cairn_error *err) {
-    bool found = false;
-    CAIRN_TRY(cairn_srv_rows_next(rows, &found, err));
-    (void)cairn_text_copy(ret->text, sizeof(ret->text), found ? cairn_srv_rows_text(rows, 0) : "");
-    return CAIRN_OK;
-}
-
-enum cairn_code cairn_srv_version_at_step(struct cairn_srv_tx *tx, int64_t run_id, uint64_t step,
-                                          uint64_t n, struct cairn_version_id *ret,
-                                          struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_at_step), SQL_I(run_id), SQL_I(step),
-                                 SQL_I(n)));
-    return only_id(&rows, ret, err);
-}
-
-enum cairn_code cairn_srv_version_unfinished(struct cairn_srv_tx *tx, int64_t run_id,
-                                             uint64_t attempt, const char *other,
-                                             struct cairn_version_id *ret,
-                                             struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_unfinished), SQL_I(run_id),
-                                 SQL_I(attempt), SQL_T(other)));
-    return only_id(&rows, ret, err);
-}
-
-enum cairn_code cairn_srv_version_resumable(struct cairn_srv_tx *tx, int64_t run_id, uint64_t step,
-                                            struct cairn_version_id *ret, struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(
-        cairn_srv_sql_open(tx, &rows, err, SQL(version_resumable), SQL_I(run_id), SQL_I(step)));
-    return only_id(&rows, ret, err);
-}
-
-enum cairn_code cairn_srv_version_was_committed(struct cairn_srv_tx *tx, const char *id,
-                                                bool *ret_known, bool *ret_shown,
-                                                struct cairn_error *err) {
-    int64_t shown = 0;
-    CAIRN_TRY(
-        cairn_srv_sql_number(tx, ret_known, &shown, err, SQL(version_was_committed), SQL_T(id)));
-    *ret_shown = *ret_known && shown;
-    return CAIRN_OK;
-}
-
-enum cairn_code cairn_srv_version_insert(struct cairn_srv_tx *tx,
-                                         const struct cairn_srv_version_new *opened,
-                                         struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_insert), SQL_T(opened->id.text),
-                                SQL_I(opened->run->id), SQL_I(opened->run->attempt),
-                                SQL_I(opened->step), SQL_I(opened->n), SQL_T(opened->run->nonce),
-                                SQL_I(opened->world_size), SQL_I(opened->on_exists),
-                                SQL_I(opened->skip), SQL_T(opened->format), SQL_I(opened->wall_ms),
-                                SQL_I(cairn_srv_tick(tx))));
-    CAIRN_TRY(cairn_srv_usage_enter(tx, opened->id.text, err));
+enum cairn_code srv_version_insert(struct srv_tx *tx, const struct srv_version_new *opened,
+                                   struct cairn_error *err) {
+    CAIRN_TRY(srv_sql_run(tx, NULL, err, SQL(version_insert), SQL_T(opened->id.text),
+                          SQL_I(opened->run->id), SQL_I(opened->run->attempt), SQL_I(opened->step),
+                          SQL_I(opened->n), SQL_T(opened->run->nonce), SQL_I(opened->world_size),
+                          SQL_I(opened->on_exists), SQL_I(opened->skip), SQL_T(opened->format),
+                          SQL_I(opened->wall_ms), SQL_I(srv_tick(tx))));
+    CAIRN_TRY(srv_usage_enter(tx, opened->id.text, err));
     if (opened->buried) return CAIRN_OK;
-    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_OPENED, opened->id.text,
-                                      CAIRN_OK, NULL, err);
+    return srv_event_of_version(tx, SRV_EVENT_CHECKPOINT_OPENED, opened->id.text, CAIRN_OK, NULL,
+                                err);
 }
 
 /* Names of the changed annotations: "labels, metrics". */
-static void changed_text(const struct cairn_srv_version *was,
-                         const struct cairn_srv_annotations *is, char *ret, size_t capacity) {
+static void changed_text(const struct srv_version *was, const struct srv_annotations *is, char *ret,
+                         size_t capacity) {
     const char *const words[] = {
         strcmp(was->labels, is->labels) != 0 ? "labels" : NULL,
         strcmp(was->metrics, is->metrics) != 0 ? "metrics" : NULL,
@@ -314,39 +204,37 @@ static void changed_text(const struct cairn_srv_version *was,
                 (size_t)snprintf(ret + used, capacity - used, "%s%s", used ? ", " : "", words[i]);
 }
 
-enum cairn_code cairn_srv_version_annotate(struct cairn_srv_tx *tx,
-                                           const struct cairn_srv_version *version,
-                                           const struct cairn_srv_annotations *said,
-                                           struct cairn_error *err) {
+enum cairn_code srv_version_annotate(struct srv_tx *tx, const struct srv_version *version,
+                                     const struct srv_annotations *said, struct cairn_error *err) {
     CAIRN_ASSERT(version->state == CAIRN_STATE_COMMITTED ||
                  !strcmp(version->labels, said->labels)); /* Q22 */
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_annotate), SQL_T(version->id.text),
-                                SQL_T(said->labels), SQL_T(said->metrics), SQL_T(said->note),
-                                SQL_I(said->pinned)));
+    CAIRN_TRY(srv_sql_run(tx, NULL, err, SQL(version_annotate), SQL_T(version->id.text),
+                          SQL_T(said->labels), SQL_T(said->metrics), SQL_T(said->note),
+                          SQL_I(said->pinned)));
     char what[64];
     changed_text(version, said, what, sizeof(what));
-    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_ANNOTATED, version->id.text,
-                                      CAIRN_OK, what, err);
+    return srv_event_of_version(tx, SRV_EVENT_CHECKPOINT_ANNOTATED, version->id.text, CAIRN_OK,
+                                what, err);
 }
 
 /* Q24: the commit's event is written when the version is recorded. */
-static enum cairn_code note_move(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
+static enum cairn_code note_move(struct srv_tx *tx, const struct srv_version *version,
                                  enum cairn_event event, struct cairn_error *err) {
-    static const enum cairn_srv_event event_of[] = {
-        [CAIRN_EVENT_GIVE_UP] = CAIRN_SRV_EVENT_CHECKPOINT_ABORTED,
-        [CAIRN_EVENT_DELETE] = CAIRN_SRV_EVENT_CHECKPOINT_DELETING,
-        [CAIRN_EVENT_SWEPT] = CAIRN_SRV_EVENT_CHECKPOINT_GONE,
-        [CAIRN_EVENT_TAKE_OVER] = CAIRN_SRV_EVENT_CHECKPOINT_FOUND,
+    static const enum srv_event event_of[] = {
+        [CAIRN_EVENT_GIVE_UP] = SRV_EVENT_CHECKPOINT_ABORTED,
+        [CAIRN_EVENT_DELETE] = SRV_EVENT_CHECKPOINT_DELETING,
+        [CAIRN_EVENT_SWEPT] = SRV_EVENT_CHECKPOINT_GONE,
+        [CAIRN_EVENT_TAKE_OVER] = SRV_EVENT_CHECKPOINT_FOUND,
     };
     bool gives_up = event == CAIRN_EVENT_GIVE_UP;
     if (event == CAIRN_EVENT_COMMIT) return CAIRN_OK;
-    return cairn_srv_event_of_version(tx, event_of[event], version->id.text,
-                                      gives_up ? version->code : CAIRN_OK,
-                                      gives_up ? version->reason : NULL, err);
+    return srv_event_of_version(tx, event_of[event], version->id.text,
+                                gives_up ? version->code : CAIRN_OK,
+                                gives_up ? version->reason : NULL, err);
 }
 
-enum cairn_code cairn_srv_version_move(struct cairn_srv_tx *tx, struct cairn_srv_version *version,
-                                       const struct cairn_srv_move *move, struct cairn_error *err) {
+enum cairn_code srv_version_move(struct srv_tx *tx, struct srv_version *version,
+                                 const struct srv_move *move, struct cairn_error *err) {
     enum cairn_state next;
     bool listed = cairn_state_after(version->state, move->event, &next);
     CAIRN_ASSERT(listed);
@@ -355,280 +243,191 @@ enum cairn_code cairn_srv_version_move(struct cairn_srv_tx *tx, struct cairn_srv
         (void)cairn_text_copy(version->reason, sizeof(version->reason), move->reason);
     }
     version->state = next;
-    cairn_srv_notify_version(tx, &version->id, &version->name);
-    CAIRN_TRY(cairn_srv_usage_leave(tx, version->id.text, err));
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_move), SQL_T(version->id.text),
-                                SQL_I(next), SQL_I(version->code),
-                                SQL_T(version->reason[0] ? version->reason : NULL),
-                                SQL_I(version->http_status), SQL_T(version->request_id)));
-    CAIRN_TRY(cairn_srv_usage_enter(tx, version->id.text, err));
+    srv_notify_version(tx, &version->id, &version->name);
+    CAIRN_TRY(srv_usage_leave(tx, version->id.text, err));
+    CAIRN_TRY(srv_sql_run(tx, NULL, err, SQL(version_move), SQL_T(version->id.text), SQL_I(next),
+                          SQL_I(version->code), SQL_T(version->reason[0] ? version->reason : NULL),
+                          SQL_I(version->http_status), SQL_T(version->request_id)));
+    CAIRN_TRY(srv_usage_enter(tx, version->id.text, err));
     return note_move(tx, version, move->event, err);
 }
 
-enum cairn_code cairn_srv_version_set_committed(struct cairn_srv_tx *tx,
-                                                const struct cairn_srv_version *version,
-                                                const char *warnings, struct cairn_error *err) {
+enum cairn_code srv_version_set_committed(struct srv_tx *tx, const struct srv_version *version,
+                                          const char *warnings, struct cairn_error *err) {
     CAIRN_ASSERT(version->state == CAIRN_STATE_COMMITTED);
-    CAIRN_TRY(cairn_srv_usage_leave(tx, version->id.text, err));
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_set_committed), SQL_T(version->id.text),
-                                SQL_I(version->bytes), SQL_I(version->shards),
-                                SQL_D(version->manifest_sha256), SQL_I(version->committed_ms),
-                                SQL_T(warnings)));
-    return cairn_srv_usage_enter(tx, version->id.text, err);
+    CAIRN_TRY(srv_usage_leave(tx, version->id.text, err));
+    CAIRN_TRY(srv_sql_run(tx, NULL, err, SQL(version_set_committed), SQL_T(version->id.text),
+                          SQL_I(version->bytes), SQL_I(version->shards),
+                          SQL_D(version->manifest_sha256), SQL_I(version->committed_ms),
+                          SQL_T(warnings)));
+    return srv_usage_enter(tx, version->id.text, err);
 }
 
-enum cairn_code cairn_srv_version_take(struct cairn_srv_tx *tx,
-                                       const struct cairn_srv_version_taken *taken,
-                                       struct cairn_error *err) {
+enum cairn_code srv_version_take(struct srv_tx *tx, const struct srv_version_taken *taken,
+                                 struct cairn_error *err) {
     const struct cairn_manifest *manifest = taken->manifest;
     const char *id = taken->id->text;
-    CAIRN_ASSERT(taken->committed_ms);             /* 0 means never committed */
-    CAIRN_TRY(cairn_srv_usage_leave(tx, id, err)); /* the row may exist already */
-    CAIRN_TRY(cairn_srv_sql_run(
-        tx, NULL, err, SQL(version_take), SQL_T(id), SQL_I(taken->run_id),
-        SQL_I(manifest->origin.attempt), SQL_I(manifest->origin.step), SQL_I(manifest->origin.n),
-        SQL_T(manifest->origin.nonce), SQL_I(manifest->world_size), SQL_T(manifest->format_tag),
-        SQL_T(manifest->labels_json), SQL_T(manifest->meta_json), SQL_I(taken->committed_ms),
-        SQL_I(cairn_srv_tick(tx)), SQL_I(taken->line)));
-    CAIRN_TRY(cairn_srv_usage_enter(tx, id, err));
-    CAIRN_AUTO(srv_version) version = {0};
-    CAIRN_TRY(cairn_srv_version_get(tx, id, &version, err));
-    struct cairn_srv_move move = {.event = CAIRN_EVENT_TAKE_OVER};
-    CAIRN_TRY(cairn_srv_version_move(tx, &version, &move, err));
+    CAIRN_ASSERT(taken->committed_ms);       /* 0 means never committed */
+    CAIRN_TRY(srv_usage_leave(tx, id, err)); /* the row may exist already */
+    CAIRN_TRY(srv_sql_run(tx, NULL, err, SQL(version_take), SQL_T(id), SQL_I(taken->run_id),
+                          SQL_I(manifest->origin.attempt), SQL_I(manifest->origin.step),
+                          SQL_I(manifest->origin.n), SQL_T(manifest->origin.nonce),
+                          SQL_I(manifest->world_size), SQL_T(manifest->format_tag),
+                          SQL_T(manifest->labels_json), SQL_T(manifest->meta_json),
+                          SQL_I(taken->committed_ms), SQL_I(srv_tick(tx)), SQL_I(taken->line)));
+    CAIRN_TRY(srv_usage_enter(tx, id, err));
+    SRV_GET(version, version, srv_version_get(tx, id, &version, err));
+    struct srv_move move = {.event = CAIRN_EVENT_TAKE_OVER};
+    CAIRN_TRY(srv_version_move(tx, &version, &move, err));
     struct cairn_view layout = {manifest->has_layout ? manifest->layout_digest : NULL, 32};
-    CAIRN_TRY(cairn_srv_usage_leave(tx, id, err));
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_set_taken), SQL_T(id),
-                                SQL_I(manifest->total_bytes), SQL_I(manifest->shard_count),
-                                SQL_B(layout),
-                                SQL_T(manifest->has_layout ? manifest->layout_writer.text : NULL),
-                                SQL_D(taken->manifest_sha256), SQL_I(taken->committed_ms)));
-    return cairn_srv_usage_enter(tx, id, err);
+    CAIRN_TRY(srv_usage_leave(tx, id, err));
+    CAIRN_TRY(srv_sql_run(tx, NULL, err, SQL(version_set_taken), SQL_T(id),
+                          SQL_I(manifest->total_bytes), SQL_I(manifest->shard_count), SQL_B(layout),
+                          SQL_T(manifest->has_layout ? manifest->layout_writer.text : NULL),
+                          SQL_D(taken->manifest_sha256), SQL_I(taken->committed_ms)));
+    return srv_usage_enter(tx, id, err);
 }
 
-enum cairn_code cairn_srv_version_settle_missing(struct cairn_srv_tx *tx, const char *id, bool gone,
-                                                 struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_settle_missing), SQL_T(id), SQL_I(gone),
-                                SQL_I(cairn_srv_tick(tx))));
-    return cairn_srv_event_of_version(
-        tx, CAIRN_SRV_EVENT_CHECKPOINT_LOST, id, CAIRN_OK,
+enum cairn_code srv_version_settle_missing(struct srv_tx *tx, const char *id, bool gone,
+                                           struct cairn_error *err) {
+    CAIRN_TRY(srv_sql_run(tx, NULL, err, SQL(version_settle_missing), SQL_T(id), SQL_I(gone),
+                          SQL_I(srv_tick(tx))));
+    return srv_event_of_version(
+        tx, SRV_EVENT_CHECKPOINT_LOST, id, CAIRN_OK,
         gone ? "nothing of it is in the store" : "its record is not in the store", err);
 }
 
-enum cairn_code cairn_srv_version_follow_mark(struct cairn_srv_tx *tx, const char *id, bool trashed,
-                                              struct cairn_error *err) {
+enum cairn_code srv_version_follow_mark(struct srv_tx *tx, const char *id, bool trashed,
+                                        struct cairn_error *err) {
     bool differs = false;
-    CAIRN_TRY(cairn_srv_sql_found(tx, &differs, err, SQL(version_mark_differs), SQL_T(id),
-                                  SQL_I(trashed)));
+    CAIRN_TRY(
+        srv_sql_found(tx, &differs, err, SQL(version_mark_differs), SQL_T(id), SQL_I(trashed)));
     if (!differs) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_follow_mark), SQL_T(id), SQL_I(trashed),
-                                SQL_I(cairn_srv_tick(tx))));
-    return cairn_srv_event_of_version(
-        tx, trashed ? CAIRN_SRV_EVENT_CHECKPOINT_TRASHED : CAIRN_SRV_EVENT_CHECKPOINT_UNDELETED, id,
-        CAIRN_OK, "the mark in the store says so", err);
-}
-
-static enum cairn_code note_superseded(struct cairn_srv_tx *tx, const struct cairn_srv_ids *ids,
-                                       const char *reason, struct cairn_error *err) {
-    for (size_t i = 0; i < ids->count; i++)
-        CAIRN_TRY(cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_SUPERSEDED,
-                                             ids->ids[i].text, CAIRN_OK, reason, err));
-    return CAIRN_OK;
-}
-
-enum cairn_code cairn_srv_versions_supersede_beyond(struct cairn_srv_tx *tx, int64_t run_id,
-                                                    const struct cairn_version_id *choice,
-                                                    uint64_t choice_step, struct cairn_srv_ids *ret,
-                                                    struct cairn_error *err) {
-    {
-        CAIRN_AUTO(srv_rows) rows = {0};
-        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_supersede_beyond), SQL_I(run_id),
-                                     SQL_T(choice ? choice->text : ""), SQL_I(choice_step)));
-        CAIRN_TRY(cairn_srv_ids_read(&rows, CAIRN_SRV_ALL, ret, err));
-    }
-    return note_superseded(tx, ret, "an attempt went on without it", err);
-}
-
-enum cairn_code cairn_srv_versions_supersede_step(struct cairn_srv_tx *tx,
-                                                  const struct cairn_srv_version *version,
-                                                  struct cairn_error *err) {
-    CAIRN_AUTO(srv_ids) ids = {0};
-    {
-        CAIRN_AUTO(srv_rows) rows = {0};
-        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_supersede_step),
-                                     SQL_I(version->run_id), SQL_I(version->step),
-                                     SQL_I(version->attempt), SQL_I(version->n)));
-        CAIRN_TRY(cairn_srv_ids_read(&rows, CAIRN_SRV_ALL, &ids, err));
-    }
-    return note_superseded(tx, &ids, version->id.text, err);
+    CAIRN_TRY(srv_sql_run(tx, NULL, err, SQL(version_follow_mark), SQL_T(id), SQL_I(trashed),
+                          SQL_I(srv_tick(tx))));
+    return srv_event_of_version(
+        tx, trashed ? SRV_EVENT_CHECKPOINT_TRASHED : SRV_EVENT_CHECKPOINT_UNDELETED, id, CAIRN_OK,
+        "the mark in the store says so", err);
 }
 
 /* ---- conditions, and changes beside the state ---- */
 
-enum cairn_code cairn_srv_version_whole(struct cairn_srv_tx *tx,
-                                        const struct cairn_srv_version *version, bool *ret,
-                                        struct cairn_error *err) {
-    bool found = false;
-    int64_t whole = 0;
-    CAIRN_TRY(
-        cairn_srv_sql_number(tx, &found, &whole, err, SQL(version_whole), SQL_T(version->id.text)));
-    *ret = found && whole;
-    return CAIRN_OK;
-}
-
 /* Never decreases, whatever happens to the version: a comparison that began earlier notices. */
-static enum cairn_code count_trash_change(struct cairn_srv_tx *tx,
-                                          const struct cairn_srv_version *version,
-                                          struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(run_count_trash_change), SQL_I(version->run_id));
-}
+SRV_RUNS(count_trash_change, (int64_t run_id), run_count_trash_change, SQL_I(run_id));
 
-enum cairn_code cairn_srv_version_trash(struct cairn_srv_tx *tx,
-                                        const struct cairn_srv_version *version, const char *reason,
-                                        struct cairn_error *err) {
+enum cairn_code srv_version_trash(struct srv_tx *tx, const struct srv_version *version,
+                                  const char *reason, struct cairn_error *err) {
     CAIRN_ASSERT(version->state == CAIRN_STATE_COMMITTED);
     CAIRN_ASSERT(version->recorded);
-    CAIRN_TRY(count_trash_change(tx, version, err));
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_trash), SQL_T(version->id.text),
-                                SQL_I(cairn_srv_tick(tx))));
+    CAIRN_TRY(srv_count_trash_change(tx, version->run_id, err));
+    CAIRN_TRY(srv_sql_run(tx, NULL, err, SQL(version_trash), SQL_T(version->id.text),
+                          SQL_I(srv_tick(tx))));
     if (version->trashed) return CAIRN_OK;
-    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_TRASHED, version->id.text,
-                                      CAIRN_OK, reason, err);
+    return srv_event_of_version(tx, SRV_EVENT_CHECKPOINT_TRASHED, version->id.text, CAIRN_OK,
+                                reason, err);
 }
 
-enum cairn_code cairn_srv_version_untrash(struct cairn_srv_tx *tx,
-                                          const struct cairn_srv_version *version,
-                                          struct cairn_error *err) {
+enum cairn_code srv_version_untrash(struct srv_tx *tx, const struct srv_version *version,
+                                    struct cairn_error *err) {
     CAIRN_ASSERT(version->state == CAIRN_STATE_COMMITTED);
-    CAIRN_TRY(count_trash_change(tx, version, err));
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_untrash), SQL_T(version->id.text)));
+    CAIRN_TRY(srv_count_trash_change(tx, version->run_id, err));
+    CAIRN_TRY(srv_sql_run(tx, NULL, err, SQL(version_untrash), SQL_T(version->id.text)));
     if (!version->trashed) return CAIRN_OK;
-    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_UNDELETED, version->id.text,
-                                      CAIRN_OK, NULL, err);
+    return srv_event_of_version(tx, SRV_EVENT_CHECKPOINT_UNDELETED, version->id.text, CAIRN_OK,
+                                NULL, err);
 }
 
-enum cairn_code cairn_srv_version_supersede(struct cairn_srv_tx *tx, const char *id,
-                                            struct cairn_error *err) {
+enum cairn_code srv_version_supersede(struct srv_tx *tx, const char *id, struct cairn_error *err) {
     uint64_t changed = 0;
-    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(version_supersede), SQL_T(id)));
+    CAIRN_TRY(srv_sql_run(tx, &changed, err, SQL(version_supersede), SQL_T(id)));
     if (!changed) return CAIRN_OK;
-    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_SUPERSEDED, id, CAIRN_OK, NULL,
-                                      err);
+    return srv_event_of_version(tx, SRV_EVENT_CHECKPOINT_SUPERSEDED, id, CAIRN_OK, NULL, err);
 }
 
-enum cairn_code cairn_srv_version_revive(struct cairn_srv_tx *tx, const char *id,
-                                         struct cairn_error *err) {
+enum cairn_code srv_version_revive(struct srv_tx *tx, const char *id, struct cairn_error *err) {
     uint64_t changed = 0;
-    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(version_revive), SQL_T(id)));
+    CAIRN_TRY(srv_sql_run(tx, &changed, err, SQL(version_revive), SQL_T(id)));
     if (!changed) return CAIRN_OK;
-    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_REVIVED, id, CAIRN_OK, NULL,
-                                      err);
+    return srv_event_of_version(tx, SRV_EVENT_CHECKPOINT_REVIVED, id, CAIRN_OK, NULL, err);
 }
 
-enum cairn_code cairn_srv_version_set_recorded(struct cairn_srv_tx *tx,
-                                               const struct cairn_srv_version *version,
-                                               bool *ret_changed, struct cairn_error *err) {
+enum cairn_code srv_version_set_recorded(struct srv_tx *tx, const struct srv_version *version,
+                                         bool *ret_changed, struct cairn_error *err) {
     bool committed = false, recorded = false;
-    CAIRN_TRY(cairn_srv_version_was_committed(tx, version->id.text, &committed, &recorded, err));
+    CAIRN_TRY(srv_version_was_committed(tx, version->id.text, &committed, &recorded, err));
     *ret_changed = committed && !recorded;
     if (!*ret_changed) return CAIRN_OK;
-    cairn_srv_notify_version(tx, &version->id, &version->name);
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_set_recorded), SQL_T(version->id.text)));
-    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_COMMITTED, version->id.text,
-                                      CAIRN_OK, NULL, err);
+    srv_notify_version(tx, &version->id, &version->name);
+    CAIRN_TRY(srv_sql_run(tx, NULL, err, SQL(version_set_recorded), SQL_T(version->id.text)));
+    return srv_event_of_version(tx, SRV_EVENT_CHECKPOINT_COMMITTED, version->id.text, CAIRN_OK,
+                                NULL, err);
 }
 
-enum cairn_code cairn_srv_version_set_swept(struct cairn_srv_tx *tx,
-                                            const struct cairn_srv_version *version, bool first,
-                                            struct cairn_error *err) {
+enum cairn_code srv_version_set_swept(struct srv_tx *tx, const struct srv_version *version,
+                                      bool first, struct cairn_error *err) {
     CAIRN_ASSERT(version->state == CAIRN_STATE_GONE);
     if (first)
-        CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_set_gone), SQL_T(version->id.text),
-                                    SQL_I(cairn_srv_tick(tx))));
-    return cairn_srv_sql_run(tx, NULL, err, SQL(version_swept_again), SQL_T(version->id.text));
+        CAIRN_TRY(srv_sql_run(tx, NULL, err, SQL(version_set_gone), SQL_T(version->id.text),
+                              SQL_I(srv_tick(tx))));
+    return srv_sql_run(tx, NULL, err, SQL(version_swept_again), SQL_T(version->id.text));
 }
 
-enum cairn_state cairn_srv_version_shown(const struct cairn_srv_version *version) {
+enum cairn_state srv_version_shown(const struct srv_version *version) {
     if (version->state == CAIRN_STATE_COMMITTED && !version->recorded) return CAIRN_STATE_OPEN;
     return version->state;
 }
 
-enum cairn_code cairn_srv_version_there(const struct cairn_srv_version *version,
-                                        struct cairn_error *err) {
+enum cairn_code srv_version_there(const struct srv_version *version, struct cairn_error *err) {
     bool over = version->state == CAIRN_STATE_DELETING || version->state == CAIRN_STATE_GONE;
     if (!over || !version->committed_ms) return CAIRN_OK;
     return cairn_fail(err, CAIRN_DELETED, "%s (step %" PRIu64 ") was deleted", version->id.text,
                       version->step);
 }
 
-struct cairn_version_place cairn_srv_version_place(const struct cairn_srv_version *version) {
+struct cairn_version_place srv_version_place(const struct srv_version *version) {
     return (struct cairn_version_place){version->name, version->step, version->id};
 }
 
-/* ---- aliases, and the best by a metric ---- */
+/* ---- aliases and metrics ---- */
 
-static enum cairn_code first_id(struct cairn_srv_rows *rows, struct cairn_version_id *ret,
-                                struct cairn_error *err) {
-    bool found = false;
-    CAIRN_TRY(cairn_srv_rows_next(rows, &found, err));
-    (void)cairn_text_copy(ret->text, sizeof(ret->text), found ? cairn_srv_rows_text(rows, 0) : "");
-    return CAIRN_OK;
+enum cairn_code srv_alias_put(struct srv_tx *tx, int64_t run_id, const char *alias,
+                              const char *version, int64_t wall_ms, struct cairn_error *err) {
+    CAIRN_TRY(srv_sql_run(tx, NULL, err, SQL(alias_put), SQL_I(run_id), SQL_T(alias),
+                          SQL_T(version), SQL_I(wall_ms)));
+    return srv_event_of_version(tx, SRV_EVENT_ALIAS_SET, version, CAIRN_OK, alias, err);
 }
 
-enum cairn_code cairn_srv_alias_get(struct cairn_srv_tx *tx, int64_t run_id, const char *alias,
-                                    struct cairn_version_id *ret, struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(alias_get), SQL_I(run_id), SQL_T(alias)));
-    return first_id(&rows, ret, err);
+enum cairn_code srv_alias_drop(struct srv_tx *tx, int64_t run_id, const char *alias,
+                               struct cairn_error *err) {
+    CAIRN_TRY(srv_sql_run(tx, NULL, err, SQL(alias_drop), SQL_I(run_id), SQL_T(alias)));
+    return srv_event_of_run(tx, SRV_EVENT_ALIAS_REMOVED, run_id, 0, alias, err);
 }
 
-enum cairn_code cairn_srv_alias_put(struct cairn_srv_tx *tx, int64_t run_id, const char *alias,
-                                    const char *version, int64_t wall_ms, struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(alias_put), SQL_I(run_id), SQL_T(alias),
-                                SQL_T(version), SQL_I(wall_ms)));
-    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_ALIAS_SET, version, CAIRN_OK, alias, err);
-}
-
-enum cairn_code cairn_srv_alias_drop(struct cairn_srv_tx *tx, int64_t run_id, const char *alias,
-                                     struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(alias_drop), SQL_I(run_id), SQL_T(alias)));
-    return cairn_srv_event_of_run(tx, CAIRN_SRV_EVENT_ALIAS_REMOVED, run_id, 0, alias, err);
-}
-
-static enum cairn_code append(json_t *array, json_t *take_item, struct cairn_error *err) {
-    if (!json_array_append_new(array, take_item)) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
-}
-
-enum cairn_code cairn_srv_aliases_of_run(struct cairn_srv_tx *tx, int64_t run_id, json_t **ret,
-                                         struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
+enum cairn_code srv_aliases_of_run(struct srv_tx *tx, int64_t run_id, json_t **ret,
+                                   struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *array = json_array();
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(aliases_of_run), SQL_I(run_id)));
-    for (bool more = true;;) {
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (!more) break;
+    SQL_OPEN(rows, tx, err, SQL(aliases_of_run), SQL_I(run_id));
+    SQL_EACH(&rows, err) {
         char changed[32];
-        cairn_time_text(cairn_srv_rows_i64(&rows, 3), true, changed);
-        CAIRN_TRY(append(array,
-                         CAIRN_PACK(alias_row, .alias = cairn_srv_rows_text(&rows, 0),
-                                    .version = cairn_srv_rows_text(&rows, 1),
-                                    .step = cairn_srv_rows_u64(&rows, 2), .changed_at = changed),
-                         err));
+        cairn_time_text(srv_rows_i64(&rows, 3), true, changed);
+        CAIRN_TRY(
+            cairn_json_append(array,
+                              CAIRN_PACK(alias_row, .alias = srv_rows_text(&rows, 0),
+                                         .version = srv_rows_text(&rows, 1),
+                                         .step = srv_rows_u64(&rows, 2), .changed_at = changed),
+                              "the answer", err));
     }
     *ret = CAIRN_TAKE(array);
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_aliases_of_version(struct cairn_srv_tx *tx, const char *version,
-                                             json_t **ret, struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
+enum cairn_code srv_aliases_of_version(struct srv_tx *tx, const char *version, json_t **ret,
+                                       struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *array = json_array();
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(aliases_of_version), SQL_T(version)));
-    for (bool more = true;;) {
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (!more) break;
-        CAIRN_TRY(append(array, json_string(cairn_srv_rows_text(&rows, 0)), err));
-    }
+    SQL_OPEN(rows, tx, err, SQL(aliases_of_version), SQL_T(version));
+    SQL_EACH(&rows, err)
+        CAIRN_TRY(
+            cairn_json_append(array, json_string(srv_rows_text(&rows, 0)), "the answer", err));
     *ret = CAIRN_TAKE(array);
     return CAIRN_OK;
 }
@@ -642,94 +441,73 @@ static int64_t in_order(double number) {
     return bits < 0 ? bits ^ INT64_MAX : bits;
 }
 
-enum cairn_code cairn_srv_metrics_put(struct cairn_srv_tx *tx,
-                                      const struct cairn_srv_version *version,
-                                      const json_t *metrics, struct cairn_error *err) {
+enum cairn_code srv_metrics_put(struct srv_tx *tx, const struct srv_version *version,
+                                const json_t *metrics, struct cairn_error *err) {
     const char *name = NULL, *id = version->id.text;
     json_t *value = NULL;
-    CAIRN_TRY(cairn_srv_metrics_drop(tx, id, err));
+    CAIRN_TRY(srv_metrics_drop(tx, id, err));
     json_object_foreach((json_t *)(uintptr_t)metrics, name, value) {
         int64_t ordered = in_order(json_number_value(value));
         bool joined = version->line && version->line != version->attempt;
-        CAIRN_TRY(cairn_srv_sql_run(
-            tx, NULL, err, SQL(metric_put), SQL_I(version->run_id), SQL_T(name), SQL_I(ordered),
-            SQL_I(joined ? version->line : version->attempt), SQL_I(version->step),
-            SQL_I(version->n), SQL_T(id), SQL_I(joined ? version->attempt : 0)));
+        CAIRN_TRY(srv_sql_run(tx, NULL, err, SQL(metric_put), SQL_I(version->run_id), SQL_T(name),
+                              SQL_I(ordered), SQL_I(joined ? version->line : version->attempt),
+                              SQL_I(version->step), SQL_I(version->n), SQL_T(id),
+                              SQL_I(joined ? version->attempt : 0)));
     }
     return CAIRN_OK;
-}
-
-enum cairn_code cairn_srv_best(struct cairn_srv_tx *tx, int64_t run_id,
-                               const struct cairn_policy *policy, struct cairn_version_id *ret,
-                               struct cairn_error *err) {
-    if (!policy->best_count)
-        return cairn_fail(err, CAIRN_NOT_FOUND,
-                          "no retention policy of this run says by which metric a checkpoint is "
-                          "the best (keep.best)");
-    const struct cairn_policy_best *best = &policy->best[0];
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
-                                 best->largest ? SQL(metric_largest) : SQL(metric_smallest),
-                                 SQL_I(run_id), SQL_T(best->metric)));
-    return first_id(&rows, ret, err);
 }
 
 /* ---- versions known only to the store ---- */
 
 #define SWEEPS_ALL 5 /* at once, and after 10 s, 1, 24 and 48 h */
 
-enum cairn_code cairn_srv_met_look(struct cairn_srv_tx *tx, struct cairn_srv_met *met,
-                                   struct cairn_error *err) {
-    CAIRN_AUTO(srv_version) version = {0};
-    CAIRN_AUTO(srv_run) run = {0};
+enum cairn_code srv_met_look(struct srv_tx *tx, struct srv_met *met, struct cairn_error *err) {
+    SRV_AUTO(version) version = {0};
+    SRV_AUTO(run) run = {0};
     struct cairn_error why = {0};
     met->known = met->gone = met->run = false;
-    enum cairn_code code = cairn_srv_version_get(tx, met->id.text, &version, &why);
+    enum cairn_code code = srv_version_get(tx, met->id.text, &version, &why);
     if (!code) {
         met->gone = version.state == CAIRN_STATE_GONE && version.sweeps >= SWEEPS_ALL;
         met->known = met->run = true;
         return CAIRN_OK;
     }
-    if (code == CAIRN_NOT_FOUND) code = cairn_srv_run_get(tx, &met->name, &run, &why);
+    if (code == CAIRN_NOT_FOUND) code = srv_run_get(tx, &met->name, &run, &why);
     met->run = code == CAIRN_OK;
     if (!code || code == CAIRN_NOT_FOUND) return CAIRN_OK;
     return cairn_fail(err, code, "%s", why.message);
 }
 
 /* It never began, so only its run and step are known. */
-static enum cairn_code give_up(struct cairn_srv_tx *tx, const struct cairn_srv_met *met,
-                               const char *reason, int64_t wall_ms, struct cairn_error *err) {
-    CAIRN_AUTO(srv_run) run = {0};
-    CAIRN_AUTO(srv_version) version = {0};
-    CAIRN_TRY(cairn_srv_run_get(tx, &met->name, &run, err));
-    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, run.id, err));
-    struct cairn_srv_version_new opened = {.id = met->id,
-                                           .run = &run,
-                                           .step = met->step,
-                                           .n = 1,
-                                           .world_size = 1,
-                                           .format = "",
-                                           .wall_ms = wall_ms,
-                                           .buried = true};
-    CAIRN_TRY(cairn_srv_version_insert(tx, &opened, err));
-    CAIRN_TRY(cairn_srv_version_get(tx, met->id.text, &version, err));
-    struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_TIMEOUT, reason};
-    return cairn_srv_version_move(tx, &version, &move, err);
+static enum cairn_code give_up(struct srv_tx *tx, const struct srv_met *met, const char *reason,
+                               int64_t wall_ms, struct cairn_error *err) {
+    SRV_GET(run, run, srv_run_get(tx, &met->name, &run, err));
+    CAIRN_TRY(srv_tx_run_thawed(tx, run.id, err));
+    struct srv_version_new opened = {.id = met->id,
+                                     .run = &run,
+                                     .step = met->step,
+                                     .n = 1,
+                                     .world_size = 1,
+                                     .format = "",
+                                     .wall_ms = wall_ms,
+                                     .buried = true};
+    CAIRN_TRY(srv_version_insert(tx, &opened, err));
+    SRV_GET(version, version, srv_version_get(tx, met->id.text, &version, err));
+    struct srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_TIMEOUT, reason};
+    return srv_version_move(tx, &version, &move, err);
 }
 
-static enum cairn_code sweep_again(struct cairn_srv_tx *tx, const struct cairn_srv_met *met,
+static enum cairn_code sweep_again(struct srv_tx *tx, const struct srv_met *met,
                                    struct cairn_error *err) {
-    CAIRN_AUTO(srv_version) version = {0};
-    CAIRN_TRY(cairn_srv_version_get(tx, met->id.text, &version, err));
-    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, version.run_id, err));
-    return cairn_srv_sql_run(tx, NULL, err, SQL(version_sweep_once_more), SQL_T(met->id.text));
+    SRV_GET(version, version, srv_version_get(tx, met->id.text, &version, err));
+    CAIRN_TRY(srv_tx_run_thawed(tx, version.run_id, err));
+    return srv_sql_run(tx, NULL, err, SQL(version_sweep_once_more), SQL_T(met->id.text));
 }
 
-enum cairn_code cairn_srv_met_bury(struct cairn_srv_tx *tx, struct cairn_srv_met *met,
-                                   const char *reason, int64_t wall_ms, bool *ret_done,
-                                   struct cairn_error *err) {
+enum cairn_code srv_met_bury(struct srv_tx *tx, struct srv_met *met, const char *reason,
+                             int64_t wall_ms, bool *ret_done, struct cairn_error *err) {
     bool was_gone = met->gone;
-    CAIRN_TRY(cairn_srv_met_look(tx, met, err));
+    CAIRN_TRY(srv_met_look(tx, met, err));
     *ret_done = met->run && (was_gone ? met->gone : !met->known);
     if (!*ret_done) return CAIRN_OK;
     return met->gone ? sweep_again(tx, met, err) : give_up(tx, met, reason, wall_ms, err);

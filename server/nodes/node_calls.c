@@ -7,22 +7,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/wire/messages.h"
 #include "common/hooks.h"
 #include "common/log.h"
-#include "common/text.h"
 #include "plan/divide.h"
-#include "server/db/catalog.h"
 #include "server/guard/jobs.h"
-#include "server/http/request.h"
 #include "server/http/waiters.h"
 #include "server/ledger/attempts.h"
-#include "server/ledger/leases.h"
 #include "server/ledger/policies.h"
-#include "server/ledger/runs.h"
 #include "server/ledger/shards.h"
-#include "server/ledger/version_lists.h"
-#include "server/ledger/versions.h"
 #include "server/nodes/nodes.h"
 #include "server/recovery/recovery.h"
 #include "server/versions/versions.h"
@@ -34,17 +26,12 @@
 #define KEPT_RANKS_MAX 4096 /* of a run, in one node's memory */
 
 /* take_item is dropped on failure, too; NULL (no memory) fails. */
-static enum cairn_code append(json_t *list, json_t *take_item, struct cairn_error *err) {
-    if (!json_array_append_new(list, take_item)) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
-}
-
 static enum cairn_code add_fenced(json_t *fenced, const struct cairn_grant *grant,
                                   struct cairn_error *err) {
-    return append(fenced,
-                  CAIRN_PACK(node_fenced, .project = grant->name.project, .run = grant->name.run,
-                             .attempt = grant->attempt),
-                  err);
+    return cairn_json_append(fenced,
+                             CAIRN_PACK(node_fenced, .project = grant->name.project,
+                                        .run = grant->name.run, .attempt = grant->attempt),
+                             "the answer", err);
 }
 
 /* ---- processes that have ended (Q54, Q56) ---- */
@@ -54,14 +41,14 @@ struct ended {
     const char *proc; /* borrowed from the body */
     uint32_t rank;
     size_t index; /* in the body's `ended` */
-    enum cairn_srv_end end;
+    enum srv_end end;
     bool possible, taken;
 };
 struct ends {
-    struct cairn_srv_request *request;
+    struct srv_request *request;
     struct ended *items; /* owned */
     size_t count;
-    struct cairn_srv_ids closed; /* versions given up */
+    struct srv_ids closed; /* versions given up */
 };
 
 /* Q49: a foreign grant does not stop the other entries; its report counts as taken. */
@@ -75,9 +62,8 @@ static enum cairn_code read_one(struct ends *ends, const json_t *item, size_t in
     one->index = index;
     one->rank = said.rank;
     one->proc = said.proc;
-    one->end = said.settled && same_catalog ? CAIRN_SRV_END_SETTLED : CAIRN_SRV_END_SEEN;
-    one->taken =
-        cairn_srv_grant_judge(ends->request->server, said.grant, &one->grant, NULL) != CAIRN_OK;
+    one->end = said.settled && same_catalog ? SRV_END_SETTLED : SRV_END_SEEN;
+    one->taken = srv_grant_judge(ends->request->server, said.grant, &one->grant, NULL) != CAIRN_OK;
     ends->count++;
     return CAIRN_OK;
 }
@@ -86,8 +72,8 @@ static enum cairn_code read_one(struct ends *ends, const json_t *item, size_t in
 static enum cairn_code read_ends(struct ends *ends, const json_t *list, bool same_catalog,
                                  struct cairn_error *err) {
     size_t count = json_array_size(list);
-    if (count > CAIRN_SRV_RANKS_MAX)
-        return cairn_fail(err, CAIRN_INVALID, "/ended: more than %d", CAIRN_SRV_RANKS_MAX);
+    if (count > SRV_RANKS_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "/ended: more than %d", SRV_RANKS_MAX);
     ends->items = calloc(count + 1, sizeof(*ends->items));
     if (!ends->items) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
     for (size_t i = 0; i < count; i++)
@@ -95,67 +81,46 @@ static enum cairn_code read_ends(struct ends *ends, const json_t *list, bool sam
     return CAIRN_OK;
 }
 
-static void release_ends(struct ends *ends) {
-    free(ends->items);
-    cairn_srv_ids_release(&ends->closed);
-}
-
-struct ends_look {
-    struct ends *ends;
-    json_t *fenced;
-    bool unwritten; /* an end that no row has yet */
-};
-
 /* *ret_possible: the run is at this attempt, and may be written. */
-static enum cairn_code admit_end(struct cairn_srv_tx *tx, const struct cairn_grant *grant,
-                                 struct cairn_srv_run *ret, bool *ret_possible, bool *ret_stale,
+static enum cairn_code admit_end(struct srv_tx *tx, const struct cairn_grant *grant,
+                                 struct srv_run *ret, bool *ret_possible, bool *ret_stale,
                                  struct cairn_error *err) {
     struct cairn_error why = {0};
     *ret_possible = *ret_stale = false;
-    enum cairn_code code = cairn_srv_admit(tx, grant, ret, &why);
-    if (!code) code = cairn_srv_tx_run_thawed(tx, ret->id, &why);
+    enum cairn_code code = srv_admit(tx, grant, ret, &why);
+    if (!code) code = srv_tx_run_thawed(tx, ret->id, &why);
     *ret_possible = !code;
     *ret_stale = code == CAIRN_STALE_ATTEMPT;
     if (!code || *ret_stale || code == CAIRN_NOT_FOUND || code == CAIRN_CATALOG_BEHIND)
         return CAIRN_OK;
-    if (err) *err = why;
-    return code;
+    return cairn_pass(err, code, &why);
 }
 
-static struct cairn_srv_process process_of(const struct ends *ends, const struct ended *one,
-                                           int64_t run_id) {
-    return (struct cairn_srv_process){run_id, one->grant.attempt, one->rank, one->proc,
-                                      ends->request->params.node};
+static struct srv_process process_of(const struct ends *ends, const struct ended *one,
+                                     int64_t run_id) {
+    return (struct srv_process){run_id, one->grant.attempt, one->rank, one->proc,
+                                ends->request->params.node};
 }
 
-static enum cairn_code look_at_one(struct cairn_srv_tx *tx, struct ends_look *look,
-                                   struct ended *one, struct cairn_error *err) {
-    CAIRN_AUTO(srv_run) run = {0};
+/* Adds the ended attempt to `fenced`; *unwritten: no row has this end yet. */
+static enum cairn_code look_at_one(struct srv_tx *tx, const struct ends *ends, struct ended *one,
+                                   json_t *fenced, bool *unwritten, struct cairn_error *err) {
+    SRV_AUTO(run) run = {0};
     bool stale = false, known = false;
-    enum cairn_srv_end end = CAIRN_SRV_END_NONE;
+    enum srv_end end = SRV_END_NONE;
     CAIRN_TRY(admit_end(tx, &one->grant, &run, &one->possible, &stale, err));
     if (stale) {
         one->taken = true;
-        return add_fenced(look->fenced, &one->grant, err);
+        return add_fenced(fenced, &one->grant, err);
     }
     if (!one->possible) return CAIRN_OK;
-    struct cairn_srv_process process = process_of(look->ends, one, run.id);
-    CAIRN_TRY(cairn_srv_member_end_get(tx, &process, &known, &end, err));
+    struct srv_process process = process_of(ends, one, run.id);
+    CAIRN_TRY(srv_member_end_get(tx, &process, &known, &end, err));
     if (known && end >= one->end)
         one->possible = false;
     else
-        look->unwritten = true;
-    one->taken = known && end == CAIRN_SRV_END_SETTLED;
-    return CAIRN_OK;
-}
-
-static enum cairn_code look_at_all(struct cairn_srv_tx *tx, void *argument,
-                                   struct cairn_error *err) {
-    struct ends_look *look = argument;
-    for (size_t i = 0; i < look->ends->count; i++) {
-        if (look->ends->items[i].taken) continue;
-        CAIRN_TRY(look_at_one(tx, look, &look->ends->items[i], err));
-    }
+        *unwritten = true;
+    one->taken = known && end == SRV_END_SETTLED;
     return CAIRN_OK;
 }
 
@@ -165,84 +130,78 @@ static void compare_runs(struct ends *ends) {
         struct ended *one = &ends->items[i];
         struct cairn_error why = {0};
         bool busy = false;
-        if (!one->possible || one->end != CAIRN_SRV_END_SETTLED) continue;
-        enum cairn_code code = cairn_srv_compare(ends->request->server, ends->request->store,
-                                                 &one->grant.name, &busy, &why);
-        if (code || busy) one->end = CAIRN_SRV_END_SEEN;
+        if (!one->possible || one->end != SRV_END_SETTLED) continue;
+        enum cairn_code code =
+            srv_compare(ends->request->server, ends->request->store, &one->grant.name, &busy, &why);
+        if (code || busy) one->end = SRV_END_SEEN;
     }
 }
 
-static enum cairn_code close_open(struct cairn_srv_tx *tx, struct ends *ends, int64_t run_id,
+static enum cairn_code close_open(struct srv_tx *tx, struct ends *ends, int64_t run_id,
                                   struct cairn_error *err) {
-    CAIRN_AUTO(srv_ids) open = {0};
-    CAIRN_TRY(cairn_srv_versions_open_of_run(tx, run_id, &open, err));
+    SRV_GET(ids, open, srv_versions_open_of_run(tx, run_id, &open, err));
     for (size_t i = 0; i < open.count; i++) {
-        CAIRN_AUTO(srv_version) version = {0};
-        char reason[CAIRN_SRV_REASON_BYTES];
-        CAIRN_TRY(cairn_srv_version_get(tx, open.ids[i].text, &version, err));
-        CAIRN_TRY(cairn_srv_members_gone(tx, &version, reason, err));
+        char reason[SRV_REASON_BYTES];
+        SRV_GET(version, version, srv_version_get(tx, open.ids[i].text, &version, err));
+        CAIRN_TRY(srv_members_gone(tx, &version, reason, err));
         if (!reason[0]) continue;
-        struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_SOURCE_GONE, reason};
-        CAIRN_TRY(cairn_srv_version_move(tx, &version, &move, err));
-        CAIRN_TRY(cairn_srv_ids_add(&ends->closed, &version.id, err));
+        struct srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_SOURCE_GONE, reason};
+        CAIRN_TRY(srv_version_move(tx, &version, &move, err));
+        CAIRN_TRY(srv_ids_add(&ends->closed, &version.id, err));
     }
     return CAIRN_OK;
 }
 
-static enum cairn_code write_all(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct ends *ends = argument;
+SRV_CHANGE(write_all, struct ends *ends) {
     ends->closed.count = 0;
     for (size_t i = 0; i < ends->count; i++) {
         struct ended *one = &ends->items[i];
-        CAIRN_AUTO(srv_run) run = {0};
+        SRV_AUTO(run) run = {0};
         bool stale = false;
         if (!one->possible) continue;
         CAIRN_TRY(admit_end(tx, &one->grant, &run, &one->possible, &stale, err));
         if (!one->possible) continue;
-        struct cairn_srv_process process = process_of(ends, one, run.id);
-        CAIRN_TRY(cairn_srv_member_end_put(tx, &process, one->end, err));
-        if (one->end == CAIRN_SRV_END_SETTLED) CAIRN_TRY(close_open(tx, ends, run.id, err));
+        struct srv_process process = process_of(ends, one, run.id);
+        CAIRN_TRY(srv_member_end_put(tx, &process, one->end, err));
+        if (one->end == SRV_END_SETTLED) CAIRN_TRY(close_open(tx, ends, run.id, err));
     }
     return CAIRN_OK;
 }
 
-static enum cairn_code read_closed(struct cairn_srv_tx *tx, void *argument,
-                                   struct cairn_error *err) {
-    struct cairn_srv_version *version = argument;
-    char id[CAIRN_VERSION_ID_BYTES];
-    memcpy(id, version->id.text, sizeof(id));
-    return cairn_srv_version_get(tx, id, version, err);
-}
-
 static void announce_closed(struct ends *ends) {
-    struct cairn_srv *server = ends->request->server;
+    struct srv *server = ends->request->server;
     for (size_t i = 0; i < ends->closed.count; i++) {
-        CAIRN_AUTO(srv_version) version = {.id = ends->closed.ids[i]};
-        if (cairn_srv_catalog_read(server->catalog, read_closed, &version, NULL)) continue;
+        SRV_AUTO(version) version = {0};
+        if (srv_version_look(server->catalog, ends->closed.ids[i].text, &version, NULL)) continue;
         cairn_log(WARN, "save.ended", "version=%s step=%" PRIu64 " reason=\"%s\"", version.id.text,
                   version.step, version.reason);
-        cairn_srv_waiters_wake_version(server->waiters, &version.id, &version.name);
+        srv_waiters_wake_version(server->waiters, &version.id, &version.name);
     }
-    if (ends->closed.count) cairn_srv_jobs_sweep(server);
+    if (ends->closed.count) srv_jobs_sweep(server);
 }
 
 /* Writes new ends. `taken` gets indexes of reports that need no repeat, `fenced` ended attempts. */
 static enum cairn_code take_ends(struct ends *ends, json_t *taken, json_t *fenced,
                                  struct cairn_error *err) {
-    struct cairn_srv *server = ends->request->server;
-    struct ends_look look = {.ends = ends, .fenced = fenced};
+    struct srv *server = ends->request->server;
+    bool unwritten = false;
     if (!ends->count || server->frozen) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look_at_all, &look, err));
-    if (look.unwritten) {
+    SRV_LOOK(look, server->catalog, err);
+    for (size_t i = 0; i < ends->count; i++)
+        if (!ends->items[i].taken)
+            CAIRN_TRY(look_at_one(look.tx, ends, &ends->items[i], fenced, &unwritten, err));
+    srv_look_release(&look);
+    if (unwritten) {
         compare_runs(ends);
-        CAIRN_TRY(cairn_srv_catalog_write(server->catalog, write_all, ends, err));
+        CAIRN_TRY(srv_catalog_write(server->catalog, write_all, ends, err));
         announce_closed(ends);
     }
     for (size_t i = 0; i < ends->count; i++) {
         const struct ended *one = &ends->items[i];
-        bool settled = one->possible && one->end == CAIRN_SRV_END_SETTLED;
+        bool settled = one->possible && one->end == SRV_END_SETTLED;
         if (one->taken || settled)
-            CAIRN_TRY(append(taken, json_integer((json_int_t)one->index), err));
+            CAIRN_TRY(
+                cairn_json_append(taken, json_integer((json_int_t)one->index), "the answer", err));
     }
     return CAIRN_OK;
 }
@@ -250,15 +209,15 @@ static enum cairn_code take_ends(struct ends *ends, json_t *taken, json_t *fence
 /* ---- a heartbeat ---- */
 
 struct beat {
-    struct cairn_srv_request *request;
+    struct srv_request *request;
     struct cairn_msg_node_put said;
     struct cairn_buf uploader_text;
-    struct cairn_grant *grants;       /* accepted grants (Q49) */
-    struct cairn_srv_heartbeat heard; /* one report per grant; what is not taken is owned */
+    struct cairn_grant *grants; /* accepted grants (Q49) */
+    struct srv_heartbeat heard; /* one report per grant; what is not taken is owned */
     struct ends ends;
     bool has_row, write_row, was_away, is_anothers;
-    uint64_t asked, answered;                     /* reports that other servers asked for (Q3) */
-    char projects[CAIRN_SRV_NODE_PROJECTS_BYTES]; /* of the accepted grants */
+    uint64_t asked, answered;               /* reports that other servers asked for (Q3) */
+    char projects[SRV_NODE_PROJECTS_BYTES]; /* of the accepted grants */
     bool write_projects;
     char *said_to_others; /* reports for other servers; owned */
     struct wish {         /* one per grant */
@@ -272,11 +231,11 @@ struct beat {
 };
 
 /* Once per id: versions may be named by grant, by copy and by id. */
-static enum cairn_code add_state(struct beat *beat, const struct cairn_srv_version *version,
+static enum cairn_code add_state(struct beat *beat, const struct srv_version *version,
                                  struct cairn_error *err) {
-    json_t *brief = cairn_srv_version_brief(version);
+    json_t *brief = srv_version_brief(version);
     if (brief && !json_object_set_new(beat->states, version->id.text, brief)) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    return srv_no_memory(err);
 }
 
 /* ---- reading ---- */
@@ -284,18 +243,19 @@ static enum cairn_code add_state(struct beat *beat, const struct cairn_srv_versi
 /* Q49: a foreign grant is named in the answer and does not stop the other entries. */
 static enum cairn_code read_attempt(struct beat *beat, size_t index, struct cairn_error *err) {
     struct cairn_msg_node_attempt said = {0};
-    struct cairn_srv_run_report *report = &beat->heard.take_reports[beat->heard.report_count];
+    struct srv_run_report *report = &beat->heard.take_reports[beat->heard.report_count];
     struct cairn_grant *grant = &beat->grants[beat->heard.report_count];
     CAIRN_TRY(cairn_msg_node_attempt_read(json_array_get(beat->said.attempts, index), "/attempts",
                                           &said, err));
     struct cairn_error why = {0};
-    enum cairn_code code = cairn_srv_grant_judge(beat->request->server, said.grant, grant, &why);
+    enum cairn_code code = srv_grant_judge(beat->request->server, said.grant, grant, &why);
     if (code && !CAIRN_RULE(Q49)) return cairn_fail(err, code, "%s", why.message);
     if (code)
-        return append(beat->foreign,
-                      CAIRN_PACK(node_foreign, .index = index, .code = cairn_code_info(code)->slug,
-                                 .detail = why.message),
-                      err);
+        return cairn_json_append(beat->foreign,
+                                 CAIRN_PACK(node_foreign, .index = index,
+                                            .code = cairn_code_info(code)->slug,
+                                            .detail = why.message),
+                                 "the answer", err);
     beat->wishes[beat->heard.report_count] = (struct wish){
         .index = index, .peers = said.peers, .copies = said.copies, .kept = said.kept};
     report->unsent = said.unsent;
@@ -318,10 +278,10 @@ static enum cairn_code read_attempts(struct beat *beat, struct cairn_error *err)
     return CAIRN_OK;
 }
 
-static void read_errors(const json_t *said, struct cairn_srv_version_report *report) {
+static void read_errors(const json_t *said, struct srv_version_report *report) {
     for (size_t i = 0; i < json_array_size(said); i++) {
-        if (report->error_count == CAIRN_SRV_SHARD_ERRORS_MAX) return;
-        struct cairn_srv_shard_error *one = &report->errors[report->error_count];
+        if (report->error_count == SRV_SHARD_ERRORS_MAX) return;
+        struct srv_shard_error *one = &report->errors[report->error_count];
         struct cairn_msg_node_error error = {0};
         if (cairn_msg_node_error_read(json_array_get(said, i), "/errors", &error, NULL)) continue;
         cairn_utf8_shorten(one->shard, sizeof(one->shard), error.shard);
@@ -336,13 +296,12 @@ static void read_errors(const json_t *said, struct cairn_srv_version_report *rep
 
 /* Progress and errors for {C}/why. Skips malformed and surplus ones: the heartbeat counts. */
 static enum cairn_code read_versions(struct beat *beat, struct cairn_error *err) {
-    size_t count =
-        cairn_min_u64(json_array_size(beat->said.versions), CAIRN_SRV_VERSION_REPORTS_MAX);
+    size_t count = cairn_min_u64(json_array_size(beat->said.versions), SRV_VERSION_REPORTS_MAX);
     beat->heard.take_versions = calloc(count + 1, sizeof(*beat->heard.take_versions));
     if (!beat->heard.take_versions)
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
     for (size_t i = 0; i < count; i++) {
-        struct cairn_srv_version_report *report =
+        struct srv_version_report *report =
             &beat->heard.take_versions[beat->heard.version_report_count];
         struct cairn_msg_node_version said = {.shards_done = CAIRN_MESSAGE_NONE,
                                               .shards_total = CAIRN_MESSAGE_NONE,
@@ -366,15 +325,15 @@ static enum cairn_code read_versions(struct beat *beat, struct cairn_error *err)
 }
 
 static enum cairn_code read_kept(struct beat *beat, struct cairn_error *err) {
-    beat->heard.take_kept = calloc(CAIRN_SRV_KEPT_MAX, sizeof(*beat->heard.take_kept));
+    beat->heard.take_kept = calloc(SRV_KEPT_MAX, sizeof(*beat->heard.take_kept));
     if (!beat->heard.take_kept)
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
     for (size_t i = 0; i < beat->heard.report_count; i++) {
         const json_t *copies = beat->wishes[i].copies;
         for (size_t k = 0; k < json_array_size(copies); k++) {
-            struct cairn_srv_kept *kept = &beat->heard.take_kept[beat->heard.kept_count];
+            struct srv_kept *kept = &beat->heard.take_kept[beat->heard.kept_count];
             struct cairn_msg_node_copy said = {0};
-            if (beat->heard.kept_count == CAIRN_SRV_KEPT_MAX) return CAIRN_OK;
+            if (beat->heard.kept_count == SRV_KEPT_MAX) return CAIRN_OK;
             if (cairn_msg_node_copy_read(json_array_get(copies, k), "/copies", &said, NULL) ||
                 !cairn_text_copy(kept->version.text, sizeof(kept->version.text), said.version) ||
                 !cairn_text_copy(kept->node, sizeof(kept->node), said.node))
@@ -386,21 +345,6 @@ static enum cairn_code read_kept(struct beat *beat, struct cairn_error *err) {
     return CAIRN_OK;
 }
 
-static bool has_grant(const struct beat *beat, const struct cairn_run_name *name) {
-    for (size_t i = 0; i < beat->heard.report_count; i++)
-        if (!strcmp(beat->grants[i].name.project, name->project) &&
-            !strcmp(beat->grants[i].name.run, name->run))
-            return true;
-    return false;
-}
-
-/* Q12: names every open version of the grant's attempt, also those the node did not ask about. */
-static enum cairn_code add_open(struct cairn_srv_tx *tx, void *argument,
-                                const struct cairn_srv_version *version, struct cairn_error *err) {
-    (void)tx;
-    return add_state(argument, version, err);
-}
-
 /* ---- peers (Q57) ----
  *
  * Only a caller with the attempt's grant gets its nodes: the same list for all, sorted by name.
@@ -408,23 +352,12 @@ static enum cairn_code add_open(struct cairn_srv_tx *tx, void *argument,
  * among nodes that have partner_memory and are not silent. */
 
 struct peers {
-    struct cairn_srv *server;
     json_t *nodes;
     struct cairn_plan_node partners[PEERS_MAX]; /* nodes that keep copies; texts owned */
     size_t partner_count;
     char silent[PEERS_MAX][CAIRN_NAME_BYTES_MAX + 1]; /* never chosen as partner */
     size_t silent_count;
-    uint64_t tick;
 };
-
-static void note_silent(void *argument, const struct cairn_srv_node_mark *mark) {
-    struct peers *peers = argument;
-    if (peers->silent_count == PEERS_MAX ||
-        cairn_srv_node_silent_ms(peers->server, mark, peers->tick) < CAIRN_SRV_SILENT_MS)
-        return;
-    (void)cairn_text_copy(peers->silent[peers->silent_count++], CAIRN_NAME_BYTES_MAX + 1,
-                          mark->node);
-}
 
 static bool is_silent(const struct peers *peers, const char *node) {
     for (size_t i = 0; i < peers->silent_count; i++)
@@ -432,83 +365,69 @@ static bool is_silent(const struct peers *peers, const char *node) {
     return false;
 }
 
-static enum cairn_code add_partner(struct peers *peers, const char *node, const char *domain,
-                                   struct cairn_error *err) {
-    char *name = strdup(node), *within = strdup(domain ? domain : "");
-    struct cairn_plan_node *partner = &peers->partners[peers->partner_count++];
-    *partner = (struct cairn_plan_node){name, within};
-    return name && within ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
-}
-
 /* The uploader's JSON is stored as it came; without a `peer` address it has no peer port. */
-static enum cairn_code add_peer(void *argument, const char *node, const char *uploader,
+static enum cairn_code add_peer(struct peers *peers, const char *node, const char *uploader,
                                 struct cairn_error *err) {
-    struct peers *peers = argument;
     struct cairn_msg_attempt_uploader said = {0};
     CAIRN_AUTO_JSON json_t *json = NULL;
     if (cairn_json_parse(cairn_view_of(uploader), (struct cairn_json_limits){0}, &json, NULL) ||
         cairn_msg_attempt_uploader_read(json, "", &said, NULL) || !said.peer || !*said.peer)
         return CAIRN_OK;
-    CAIRN_TRY(append(peers->nodes,
-                     CAIRN_PACK(node_peer, .node = node, .address = said.peer, .kept = said.kept),
-                     err));
+    CAIRN_TRY(cairn_json_append(
+        peers->nodes, CAIRN_PACK(node_peer, .node = node, .address = said.peer, .kept = said.kept),
+        "the answer", err));
     if (!said.partner_memory_bytes || is_silent(peers, node)) return CAIRN_OK;
-    return add_partner(peers, node, said.failure_domain, err);
+    char *name = strdup(node), *domain = strdup(said.failure_domain ? said.failure_domain : "");
+    peers->partners[peers->partner_count++] = (struct cairn_plan_node){name, domain};
+    return name && domain ? CAIRN_OK : srv_no_memory(err);
 }
 
-static void release_peers(struct peers *peers) {
-    for (size_t i = 0; i < peers->partner_count; i++) {
-        free((char *)peers->partners[i].name);
-        free((char *)peers->partners[i].domain);
+static void free_peers(struct peers **peers) {
+    for (size_t i = 0; *peers && i < (*peers)->partner_count; i++) {
+        free((char *)(*peers)->partners[i].name);
+        free((char *)(*peers)->partners[i].domain);
     }
-    json_decref(peers->nodes);
-    free(peers);
+    if (*peers) json_decref((*peers)->nodes);
+    free(*peers);
 }
 
-/* The run's policy decides, else the server's setting. */
-static enum cairn_code wants_copies(struct cairn_srv_tx *tx, const struct beat *beat,
-                                    const struct cairn_srv_run *run, bool *ret,
-                                    struct cairn_error *err) {
-    struct cairn_policy policy;
-    enum cairn_srv_scope scope;
-    CAIRN_TRY(cairn_srv_policy_get(tx, &run->name, &policy, &scope, err));
-    *ret = (policy.says_partner_copies ? policy.partner_copies
-                                       : beat->request->server->settings->partner_copies) > 0;
-    return CAIRN_OK;
-}
-
-static enum cairn_code list_peers(struct cairn_srv_tx *tx, struct beat *beat,
-                                  const struct cairn_srv_run *run, size_t index,
-                                  struct peers *peers, struct cairn_error *err) {
-    bool complete = false, copies = false;
-    CAIRN_TRY(wants_copies(tx, beat, run, &copies, err));
-    if (copies)
-        CAIRN_TRY(cairn_srv_attempt_nodes(tx, run->id, run->attempt, note_silent, peers, err));
-    CAIRN_TRY(cairn_srv_attempt_peers(tx, run, PEERS_MAX, &complete, add_peer, peers, err));
+static enum cairn_code add_peers(struct srv_tx *tx, struct beat *beat, const struct srv_run *run,
+                                 const struct wish *wish, struct cairn_error *err) {
+    if (!wish->peers) return CAIRN_OK;
+    CAIRN_RELEASED(free_peers) struct peers *peers = calloc(1, sizeof(*peers));
+    if (peers) peers->nodes = json_array();
+    if (!peers || !peers->nodes) return srv_no_memory(err);
+    struct srv *server = beat->request->server;
+    uint64_t tick = srv_tick(tx);
+    struct cairn_policy policy; /* the run's policy decides, else the server's setting */
+    enum srv_scope scope;
+    CAIRN_TRY(srv_policy_get(tx, &run->name, &policy, &scope, err));
+    bool complete = false;
+    bool copies =
+        (policy.says_partner_copies ? policy.partner_copies : server->settings->partner_copies) > 0;
+    if (copies) {
+        SRV_GET(rows, rows, srv_attempt_nodes(tx, run->id, run->attempt, &rows, err));
+        SQL_EACH(&rows, err) {
+            const struct srv_node_mark node = srv_row_node_mark(&rows);
+            if (peers->silent_count < PEERS_MAX &&
+                srv_node_silent_ms(server, &node, tick) >= SRV_SILENT_MS)
+                (void)cairn_text_copy(peers->silent[peers->silent_count++],
+                                      CAIRN_NAME_BYTES_MAX + 1, node.node);
+        }
+    }
+    SRV_GET(rows, rows, srv_attempt_peers(tx, run, PEERS_MAX, &complete, &rows, err));
+    SQL_EACH(&rows, err) {
+        const struct srv_attempt_uploader row = srv_row_attempt_peer(&rows);
+        CAIRN_TRY(add_peer(peers, row.node, row.uploader, err));
+    }
     const char *partner = NULL;
     if (copies && complete)
         partner =
             cairn_plan_partner(peers->partners, peers->partner_count, beat->request->params.node);
-    return append(beat->peers,
-                  CAIRN_PACK(node_peers, .index = index, .complete = complete,
-                             .nodes = peers->nodes, .partner = partner),
-                  err);
-}
-
-static enum cairn_code add_peers(struct cairn_srv_tx *tx, struct beat *beat,
-                                 const struct cairn_srv_run *run, const struct wish *wish,
-                                 struct cairn_error *err) {
-    if (!wish->peers) return CAIRN_OK;
-    struct peers *peers = calloc(1, sizeof(*peers));
-    if (!peers) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
-    peers->server = beat->request->server;
-    peers->tick = cairn_srv_tick(tx);
-    peers->nodes = json_array();
-    enum cairn_code code = peers->nodes
-                               ? list_peers(tx, beat, run, wish->index, peers, err)
-                               : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
-    release_peers(peers);
-    return code;
+    return cairn_json_append(beat->peers,
+                             CAIRN_PACK(node_peers, .index = wish->index, .complete = complete,
+                                        .nodes = peers->nodes, .partner = partner),
+                             "the answer", err);
 }
 
 /* ---- copies that the node keeps for others (Q57) ----
@@ -519,7 +438,7 @@ static enum cairn_code add_peers(struct cairn_srv_tx *tx, struct beat *beat,
  * open; two senders do no harm, since they send the same object under the same token. */
 
 struct giver { /* the node whose rank is copied */
-    struct cairn_srv *server;
+    struct srv *server;
     const struct cairn_run_name *name;
     const char *uploader; /* uuid of the process that gave the copy */
     const char *version;
@@ -528,17 +447,17 @@ struct giver { /* the node whose rank is copied */
 
 /* A newer process of the giver that has the version in its journal hands it over or fails it. */
 static bool knows(const struct giver *giver, const char *node) {
-    struct cairn_srv_version_report ignored;
-    return cairn_srv_node_said_of(giver->server, node, giver->version, &ignored) ||
-           cairn_srv_node_unsent(giver->server, node, giver->name, 0);
+    struct srv_version_report ignored;
+    return srv_node_said_of(giver->server, node, giver->version, &ignored) ||
+           srv_node_unsent(giver->server, node, giver->name, 0);
 }
 
-static void look_at_giver(void *argument, const struct cairn_srv_node_mark *mark,
-                          const char *uploader, uint64_t tick) {
+static void look_at_giver(void *argument, const struct srv_node_mark *mark, const char *uploader,
+                          uint64_t tick) {
     struct giver *giver = argument;
     CAIRN_AUTO_JSON json_t *json = NULL;
     struct cairn_msg_node_uploader said = {0};
-    uint64_t silent_ms = cairn_srv_node_silent_ms(giver->server, mark, tick);
+    uint64_t silent_ms = srv_node_silent_ms(giver->server, mark, tick);
     bool other =
         !cairn_json_parse(cairn_view_of(uploader), (struct cairn_json_limits){0}, &json, NULL) &&
         !cairn_msg_node_uploader_read(json, "", &said, NULL) && said.uuid &&
@@ -547,41 +466,41 @@ static void look_at_giver(void *argument, const struct cairn_srv_node_mark *mark
                   (other && !knows(giver, mark->node));
 }
 
-static enum cairn_code add_finish(struct cairn_srv_tx *tx, struct beat *beat,
+static enum cairn_code add_finish(struct srv_tx *tx, struct beat *beat,
                                   const struct cairn_run_name *name,
                                   const struct cairn_msg_node_copy *said, struct cairn_error *err) {
     struct giver giver = {.server = beat->request->server,
                           .name = name,
                           .uploader = said->uploader,
                           .version = said->version};
-    enum cairn_code code = cairn_srv_node_look(tx, said->node, look_at_giver, &giver, err);
+    enum cairn_code code = srv_node_look(tx, said->node, look_at_giver, &giver, err);
     if (code && code != CAIRN_NOT_FOUND) return code;
     if (!giver.gone && !code) return CAIRN_OK;
-    return append(beat->finish,
-                  CAIRN_PACK(node_finish, .version = said->version, .rank = said->rank), err);
+    return cairn_json_append(beat->finish,
+                             CAIRN_PACK(node_finish, .version = said->version, .rank = said->rank),
+                             "the answer", err);
 }
 
 /* A version that the server does not know has no other uploader: it waits for its keeper. */
-static enum cairn_code answer_copy(struct cairn_srv_tx *tx, struct beat *beat, size_t place,
+static enum cairn_code answer_copy(struct srv_tx *tx, struct beat *beat, size_t place,
                                    const struct cairn_msg_node_copy *said,
                                    struct cairn_error *err) {
     const struct cairn_run_name *name = &beat->grants[place].name;
-    CAIRN_AUTO(srv_version) version = {0};
+    SRV_AUTO(version) version = {0};
     bool sealed = false;
-    enum cairn_code code = cairn_srv_version_get(tx, said->version, &version, err);
+    enum cairn_code code = srv_version_get(tx, said->version, &version, err);
     if (code && code != CAIRN_NOT_FOUND) return code;
-    if (!code && (strcmp(version.name.run, name->run) != 0 ||
-                  strcmp(version.name.project, name->project) != 0))
+    if (!code && !cairn_run_name_same(&version.name, name))
         return CAIRN_OK; /* P16: this grant covers another run */
     if (!code) CAIRN_TRY(add_state(beat, &version, err));
     if (!code && version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
-    if (!code) CAIRN_TRY(cairn_srv_rank_sealed(tx, said->version, said->rank, &sealed, err));
+    if (!code) CAIRN_TRY(srv_rank_sealed(tx, said->version, said->rank, &sealed, err));
     beat->heard.take_reports[place].unsent += !sealed; /* Q3 */
     return add_finish(tx, beat, name, said, err);
 }
 
 /* Also while the run is frozen: what the keeper sends is judged on arrival. */
-static enum cairn_code answer_copies(struct cairn_srv_tx *tx, struct beat *beat, size_t place,
+static enum cairn_code answer_copies(struct srv_tx *tx, struct beat *beat, size_t place,
                                      struct cairn_error *err) {
     const json_t *copies = beat->wishes[place].copies;
     size_t count = cairn_min_u64(json_array_size(copies), COPIES_MAX);
@@ -597,54 +516,60 @@ static enum cairn_code answer_copies(struct cairn_srv_tx *tx, struct beat *beat,
 /* ---- the answer ---- */
 
 /* Q58: only a caller with the attempt's grant changes how its nodes see this node. */
-static enum cairn_code look_at_told(struct cairn_srv_tx *tx, struct beat *beat, int64_t run_id,
+static enum cairn_code look_at_told(struct srv_tx *tx, struct beat *beat, int64_t run_id,
                                     size_t place, struct cairn_error *err) {
     struct wish *wish = &beat->wishes[place];
-    const struct cairn_srv_attempt_uploader said = {run_id, beat->grants[place].attempt,
-                                                    beat->request->params.node, wish->told};
+    const struct srv_attempt_uploader said = {run_id, beat->grants[place].attempt,
+                                              beat->request->params.node, wish->told};
     bool same = false;
-    CAIRN_TRY(cairn_srv_attempt_uploader_is(tx, &said, &same, err));
+    CAIRN_TRY(srv_attempt_uploader_is(tx, &said, &same, err));
     wish->run_id = run_id;
     wish->untold = !same;
     return CAIRN_OK;
 }
 
-static enum cairn_code write_told(struct cairn_srv_tx *tx, struct beat *beat,
-                                  struct cairn_error *err) {
+static enum cairn_code write_told(struct srv_tx *tx, struct beat *beat, struct cairn_error *err) {
     for (size_t i = 0; i < beat->heard.report_count; i++) {
-        const struct cairn_srv_attempt_uploader said = {
-            beat->wishes[i].run_id, beat->grants[i].attempt, beat->request->params.node,
-            beat->wishes[i].told};
-        if (beat->wishes[i].untold) CAIRN_TRY(cairn_srv_attempt_uploader_put(tx, &said, err));
+        const struct srv_attempt_uploader said = {beat->wishes[i].run_id, beat->grants[i].attempt,
+                                                  beat->request->params.node, beat->wishes[i].told};
+        if (beat->wishes[i].untold) CAIRN_TRY(srv_attempt_uploader_put(tx, &said, err));
     }
     return CAIRN_OK;
 }
 
 /* Names no open version of a run that is frozen or not compared with its store yet: a version that
  * is open in this catalog may be committed in the store (Q35, Q36). */
-static enum cairn_code answer_grant(struct cairn_srv_tx *tx, struct beat *beat, size_t place,
+static enum cairn_code answer_grant(struct srv_tx *tx, struct beat *beat, size_t place,
                                     struct cairn_error *err) {
     const struct cairn_grant *grant = &beat->grants[place];
-    CAIRN_AUTO(srv_run) run = {0};
+    SRV_AUTO(run) run = {0};
     struct cairn_error ignored = {0};
-    enum cairn_code code = cairn_srv_admit(tx, grant, &run, &ignored);
+    enum cairn_code code = srv_admit(tx, grant, &run, &ignored);
     if (code == CAIRN_STALE_ATTEMPT) return add_fenced(beat->fenced, grant, err);
     if (!code) CAIRN_TRY(look_at_told(tx, beat, run.id, place, err));
     if (!code) CAIRN_TRY(add_peers(tx, beat, &run, &beat->wishes[place], err));
     if (!code) CAIRN_TRY(answer_copies(tx, beat, place, err));
-    if (code || cairn_srv_tx_run_thawed(tx, run.id, &ignored)) return CAIRN_OK;
+    if (code || srv_tx_run_thawed(tx, run.id, &ignored)) return CAIRN_OK;
     if (beat->request->server->frozen) return CAIRN_OK;
-    if (!cairn_srv_is_compared(beat->request->server, &grant->name)) return CAIRN_OK;
-    return cairn_srv_versions_open_of_attempt(tx, &grant->name, grant->attempt, add_open, beat,
-                                              err);
+    if (!srv_is_compared(beat->request->server, &grant->name)) return CAIRN_OK;
+    /* Q12: also versions that the node did not ask about. */
+    SRV_GET(rows, rows, srv_versions_open_of_attempt(tx, &grant->name, grant->attempt, &rows, err));
+    SQL_EACH(&rows, err) {
+        SRV_GET(version, version, srv_version_row(&rows, &version, err));
+        CAIRN_TRY(add_state(beat, &version, err));
+    }
+    return CAIRN_OK;
 }
 
 /* P16: a version outside of the caller's token and grants is reported as unknown. */
 static bool may_know(const struct beat *beat, const struct cairn_run_name *name) {
-    const struct cairn_srv_caller *caller = &beat->request->caller;
-    bool known = cairn_srv_caller_may(caller, CAIRN_SCOPE_READ, name->project) ||
-                 cairn_srv_caller_may(caller, CAIRN_SCOPE_WRITE, name->project);
-    return known || has_grant(beat, name);
+    const struct srv_caller *caller = &beat->request->caller;
+    if (srv_caller_may(caller, CAIRN_SCOPE_READ, name->project) ||
+        srv_caller_may(caller, CAIRN_SCOPE_WRITE, name->project))
+        return true;
+    for (size_t i = 0; i < beat->heard.report_count; i++)
+        if (cairn_run_name_same(&beat->grants[i].name, name)) return true;
+    return false;
 }
 
 static bool run_of(const struct cairn_msg_node_restore *said, struct cairn_run_name *ret) {
@@ -659,7 +584,7 @@ static void hear_restores(const struct beat *beat) {
     size_t count = cairn_min_u64(json_array_size(beat->said.restores), RESTORES_MAX);
     for (size_t i = 0; i < count; i++) {
         struct cairn_msg_node_restore said = {0};
-        struct cairn_srv_restore restore = {0};
+        struct srv_restore restore = {0};
         if (cairn_msg_node_restore_read(json_array_get(beat->said.restores, i), "", &said, NULL) ||
             !run_of(&said, &restore.run) || !may_know(beat, &restore.run))
             continue;
@@ -670,30 +595,30 @@ static void hear_restores(const struct beat *beat) {
         restore.shared_bytes = said.shared_bytes;
         restore.peer_bytes = said.peer_bytes;
         restore.memory_bytes = said.memory_bytes;
-        cairn_srv_restores_hear(beat->request->server->restores, &restore);
+        srv_restores_hear(beat->request->server->restores, &restore);
     }
 }
 
-static enum cairn_code add_version(struct cairn_srv_tx *tx, struct beat *beat, const json_t *item,
+static enum cairn_code add_version(struct srv_tx *tx, struct beat *beat, const json_t *item,
                                    struct cairn_error *err) {
     const char *id = json_string_value(json_object_get(item, "version"));
     if (!id || !cairn_version_id_valid(cairn_view_of(id)))
         return cairn_fail(err, CAIRN_INVALID, "/versions: a version id is needed");
-    CAIRN_AUTO(srv_version) version = {0};
-    enum cairn_code code = cairn_srv_version_get(tx, id, &version, err);
+    SRV_AUTO(version) version = {0};
+    enum cairn_code code = srv_version_get(tx, id, &version, err);
     if (code == CAIRN_NOT_FOUND || (!code && !may_know(beat, &version.name)))
-        return append(beat->unknown, json_string(id), err);
+        return cairn_json_append(beat->unknown, json_string(id), "the answer", err);
     return code ? code : add_state(beat, &version, err);
 }
 
 /* Q58: does the caller's token, or one of the grants, cover a project of the node? */
 static bool has_project_of(const struct beat *beat, const char *projects) {
-    const struct cairn_srv_caller *caller = &beat->request->caller;
+    const struct srv_caller *caller = &beat->request->caller;
     for (const char *at = projects; *at;) {
         struct cairn_run_name name = {0};
         size_t size = strcspn(at, ",");
         memcpy(name.project, at, cairn_min_u64(size, sizeof(name.project) - 1));
-        if (cairn_srv_caller_may(caller, CAIRN_SCOPE_WRITE, name.project)) return true;
+        if (srv_caller_may(caller, CAIRN_SCOPE_WRITE, name.project)) return true;
         for (size_t i = 0; i < beat->heard.report_count; i++)
             if (!strcmp(beat->grants[i].name.project, name.project)) return true;
         at += size + (at[size] == ',');
@@ -702,13 +627,13 @@ static bool has_project_of(const struct beat *beat, const char *projects) {
 }
 
 /* A name that was silent for silence_max is free for another project. */
-static void look_at_mark(void *argument, const struct cairn_srv_node_mark *mark,
-                         const char *uploader, uint64_t tick) {
+static void look_at_mark(void *argument, const struct srv_node_mark *mark, const char *uploader,
+                         uint64_t tick) {
     struct beat *beat = argument;
-    struct cairn_srv *server = beat->request->server;
+    struct srv *server = beat->request->server;
     (void)uploader;
-    bool is_free = mark->away ||
-                   cairn_srv_node_silent_ms(server, mark, tick) >= server->settings->silence_max_ms;
+    bool is_free =
+        mark->away || srv_node_silent_ms(server, mark, tick) >= server->settings->silence_max_ms;
     beat->has_row = true;
     beat->asked = mark->asked;
     beat->answered = mark->answered;
@@ -718,13 +643,12 @@ static void look_at_mark(void *argument, const struct cairn_srv_node_mark *mark,
                            (beat->projects[0] || !has_project_of(beat, mark->projects));
 }
 
-static enum cairn_code answer_beat(struct cairn_srv_tx *tx, void *argument,
-                                   struct cairn_error *err) {
-    struct beat *beat = argument;
+static enum cairn_code answer_beat(struct beat *beat, struct cairn_error *err) {
+    SRV_LOOK(look, beat->request->server->catalog, err);
     const char *node = beat->request->params.node;
     beat->has_row = beat->is_anothers = false;
     beat->write_projects = beat->projects[0];
-    enum cairn_code code = cairn_srv_node_look(tx, node, look_at_mark, beat, err);
+    enum cairn_code code = srv_node_look(look.tx, node, look_at_mark, beat, err);
     if (code && code != CAIRN_NOT_FOUND) return code;
     if (beat->is_anothers)
         return cairn_fail(err, CAIRN_FORBIDDEN,
@@ -732,9 +656,10 @@ static enum cairn_code answer_beat(struct cairn_srv_tx *tx, void *argument,
                           "nor a token of it. Give it another node name; this one is free %" PRIu64
                           " s after its uploader was heard last",
                           node, beat->request->server->settings->silence_max_ms / 1000);
-    for (size_t i = 0; i < beat->heard.report_count; i++) CAIRN_TRY(answer_grant(tx, beat, i, err));
+    for (size_t i = 0; i < beat->heard.report_count; i++)
+        CAIRN_TRY(answer_grant(look.tx, beat, i, err));
     for (size_t i = 0; i < json_array_size(beat->said.versions); i++)
-        CAIRN_TRY(add_version(tx, beat, json_array_get(beat->said.versions, i), err));
+        CAIRN_TRY(add_version(look.tx, beat, json_array_get(beat->said.versions, i), err));
     return CAIRN_OK;
 }
 
@@ -743,19 +668,16 @@ static bool is_over(const struct beat *beat) {
     return beat->said.leaving && beat->said.one_shot;
 }
 
-static enum cairn_code write_row(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct beat *beat = argument;
+SRV_CHANGE(write_row, struct beat *beat) {
     const char *node = beat->request->params.node;
-    if (is_over(beat)) return cairn_srv_node_end(tx, node, err);
-    CAIRN_TRY(cairn_srv_node_put(tx, node, beat->uploader_text.data,
-                                 cairn_srv_wall_ms(beat->request->server), beat->said.leaving,
-                                 err));
-    if (beat->write_projects) CAIRN_TRY(cairn_srv_node_put_projects(tx, node, beat->projects, err));
+    if (is_over(beat)) return srv_node_end(tx, node, err);
+    CAIRN_TRY(srv_node_put(tx, node, beat->uploader_text.data, srv_wall_ms(beat->request->server),
+                           beat->said.leaving, err));
+    if (beat->write_projects) CAIRN_TRY(srv_node_put_projects(tx, node, beat->projects, err));
     CAIRN_TRY(write_told(tx, beat, err));
     if (!beat->said_to_others) return CAIRN_OK;
-    for (size_t i = 0; i < beat->heard.report_count; i++)
-        cairn_srv_notify_run(tx, &beat->grants[i].name);
-    return cairn_srv_node_answer(tx, node, beat->asked, beat->said_to_others, err);
+    for (size_t i = 0; i < beat->heard.report_count; i++) srv_notify_run(tx, &beat->grants[i].name);
+    return srv_node_answer(tx, node, beat->asked, beat->said_to_others, err);
 }
 
 /* Other servers read the row: written at once when one has asked, or the node comes or goes. */
@@ -765,35 +687,33 @@ static enum cairn_code look_at_row(struct beat *beat, struct cairn_error *err) {
     beat->write_row |=
         beat->write_projects || beat->was_away != beat->said.leaving || is_over(beat);
     if (beat->asked <= beat->answered) return CAIRN_OK;
-    CAIRN_AUTO_JSON json_t *said =
-        cairn_srv_node_said(beat->request->server, beat->request->params.node);
+    CAIRN_AUTO_JSON json_t *said = srv_node_said(beat->request->server, beat->request->params.node);
     beat->said_to_others = said ? json_dumps(said, JSON_COMPACT) : NULL;
     if (!beat->said_to_others) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
     beat->write_row = true;
     return CAIRN_OK;
 }
 
-static enum cairn_code reply_to(struct beat *beat, struct cairn_srv_reply *reply,
+static enum cairn_code reply_to(struct beat *beat, struct srv_reply *reply,
                                 struct cairn_error *err) {
-    struct cairn_srv *server = beat->request->server;
+    struct srv *server = beat->request->server;
     CAIRN_AUTO_JSON json_t *versions = json_array();
     const char *key = NULL;
     json_t *value = NULL;
     json_object_foreach(beat->states, key, value) {
-        if (json_array_append(versions, value))
-            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+        if (json_array_append(versions, value)) return srv_no_memory(err);
     }
-    return cairn_srv_reply_json(reply, 200,
-                                CAIRN_PACK(node_told, .catalog = server->store_uuid,
-                                           .generation = server->generation, .fenced = beat->fenced,
-                                           .versions = versions, .unknown = beat->unknown,
-                                           .foreign = beat->foreign, .ended = beat->taken,
-                                           .peers = beat->peers, .finish = beat->finish),
-                                err);
+    return srv_reply_json(reply, 200,
+                          CAIRN_PACK(node_told, .catalog = server->store_uuid,
+                                     .generation = server->generation, .fenced = beat->fenced,
+                                     .versions = versions, .unknown = beat->unknown,
+                                     .foreign = beat->foreign, .ended = beat->taken,
+                                     .peers = beat->peers, .finish = beat->finish),
+                          err);
 }
 
 /* *ret: this catalog last answered the node. */
-static enum cairn_code is_ours(const struct cairn_srv *server, const json_t *heard, bool *ret,
+static enum cairn_code is_ours(const struct srv *server, const json_t *heard, bool *ret,
                                struct cairn_error *err) {
     struct cairn_msg_node_heard said = {0};
     *ret = false;
@@ -826,9 +746,9 @@ static enum cairn_code read_kept_of(const json_t *said, json_t *ret, struct cair
             continue;
         count += json_array_size(kept.ranks);
         if (count > KEPT_RANKS_MAX) return CAIRN_OK;
-        if (json_array_append_new(
-                ret, CAIRN_PACK(node_kept, .version = kept.version, .ranks = kept.ranks)))
-            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
+        CAIRN_TRY(cairn_json_append(
+            ret, CAIRN_PACK(node_kept, .version = kept.version, .ranks = kept.ranks), "a heartbeat",
+            err));
     }
     return CAIRN_OK;
 }
@@ -872,9 +792,9 @@ static void note_projects(struct beat *beat) {
     }
 }
 
-static enum cairn_code serve_beat(struct beat *beat, const json_t *body,
-                                  struct cairn_srv_reply *reply, struct cairn_error *err) {
-    struct cairn_srv *server = beat->request->server;
+static enum cairn_code serve_beat(struct beat *beat, const json_t *body, struct srv_reply *reply,
+                                  struct cairn_error *err) {
+    struct srv *server = beat->request->server;
     bool same_catalog = false;
     CAIRN_TRY(cairn_msg_node_put_read(body, "", &beat->said, err));
     CAIRN_TRY(is_ours(server, beat->said.heard, &same_catalog, err));
@@ -887,8 +807,8 @@ static enum cairn_code serve_beat(struct beat *beat, const json_t *body,
     CAIRN_TRY(read_versions(beat, err));
     CAIRN_TRY(read_kept(beat, err));
     hear_restores(beat);
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, answer_beat, beat, err));
-    struct cairn_srv_heartbeat *heard = &beat->heard;
+    CAIRN_TRY(answer_beat(beat, err));
+    struct srv_heartbeat *heard = &beat->heard;
     heard->node = beat->request->params.node;
     heard->uploader = cairn_buf_view(&beat->uploader_text);
     heard->version_count = json_array_size(beat->said.versions);
@@ -897,23 +817,42 @@ static enum cairn_code serve_beat(struct beat *beat, const json_t *body,
     heard->known = heard->report_count || beat->has_row;
     heard->has_row = beat->has_row;
     heard->leaving = beat->said.leaving;
-    beat->write_row = cairn_srv_nodes_hear(server, heard);
+    beat->write_row = srv_nodes_hear(server, heard);
     CAIRN_TRY(look_at_row(beat, err));
     for (size_t i = 0; i < beat->heard.report_count; i++)
-        cairn_srv_waiters_wake_run(server->waiters, &beat->grants[i].name);
+        srv_waiters_wake_run(server->waiters, &beat->grants[i].name);
     CAIRN_TRY(take_ends(&beat->ends, beat->taken, beat->fenced, err));
-    if (beat->write_row) CAIRN_TRY(cairn_srv_catalog_write(server->catalog, write_row, beat, err));
+    enum cairn_code code = CAIRN_OK;
+    if (beat->write_row) code = srv_catalog_write(server->catalog, write_row, beat, err);
+    if (code) srv_node_row_failed(server, beat->request->params.node);
+    if (code) return code;
     bool was_there = false;
-    if (is_over(beat)) (void)!cairn_srv_node_forget(server, beat->request->params.node, &was_there);
+    if (is_over(beat)) (void)!srv_node_forget(server, beat->request->params.node, &was_there);
     for (size_t i = 0; i < beat->heard.report_count && beat->said_to_others; i++)
-        cairn_srv_waiters_wake_run(server->waiters, &beat->grants[i].name);
+        srv_waiters_wake_run(server->waiters, &beat->grants[i].name);
     return reply_to(beat, reply, err);
 }
 
-enum cairn_code cairn_srv_on_node_put(struct cairn_srv_request *request,
-                                      struct cairn_srv_reply *reply, struct cairn_error *err) {
+static void release_beat(struct beat *beat) {
+    json_t *const answer[] = {beat->fenced, beat->states, beat->unknown, beat->foreign,
+                              beat->taken,  beat->peers,  beat->finish};
+    for (size_t i = 0; i < CAIRN_COUNT(answer); i++) json_decref(answer[i]);
+    for (size_t i = 0; i < beat->heard.report_count; i++) free(beat->wishes[i].told);
+    cairn_buf_release(&beat->uploader_text);
+    free(beat->said_to_others);
+    free(beat->heard.take_reports);
+    free(beat->heard.take_versions);
+    free(beat->heard.take_kept);
+    free(beat->grants);
+    free(beat->wishes);
+    free(beat->ends.items);
+    srv_ids_release(&beat->ends.closed);
+}
+
+SRV_HANDLER(node_put) {
     CAIRN_AUTO_JSON json_t *body = NULL;
-    CAIRN_TRY(cairn_srv_body(request, 100000, &body, err));
+    CAIRN_TRY(srv_body(request, 100000, &body, err));
+    CAIRN_RELEASED(release_beat)
     struct beat beat = {.request = request,
                         .fenced = json_array(),
                         .states = json_object(),
@@ -923,22 +862,5 @@ enum cairn_code cairn_srv_on_node_put(struct cairn_srv_request *request,
                         .peers = json_array(),
                         .finish = json_array(),
                         .ends.request = request};
-    enum cairn_code code = serve_beat(&beat, body, reply, err);
-    cairn_buf_release(&beat.uploader_text);
-    free(beat.said_to_others);
-    free(beat.heard.take_reports);
-    free(beat.heard.take_versions);
-    free(beat.heard.take_kept);
-    json_decref(beat.fenced);
-    json_decref(beat.states);
-    json_decref(beat.unknown);
-    json_decref(beat.foreign);
-    json_decref(beat.peers);
-    json_decref(beat.finish);
-    for (size_t i = 0; i < beat.heard.report_count; i++) free(beat.wishes[i].told);
-    free(beat.grants);
-    free(beat.wishes);
-    json_decref(beat.taken);
-    release_ends(&beat.ends);
-    return code;
+    return serve_beat(&beat, body, reply, err);
 }

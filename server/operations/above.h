@@ -14,6 +14,6 @@
 
 /* server/copies/copying.c: in the transaction that ends a queued operation, withdraws the requested
  * copy, or the next sweep would begin it again; only promotions have one. */
-enum cairn_code cairn_srv_copies_unwish(struct cairn_srv_tx *tx, struct cairn_srv *server,
-                                        const struct cairn_srv_operation *operation,
-                                        struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_copies_unwish(struct srv_tx *tx, struct srv *server,
+                                  const struct srv_operation *operation,
+                                  struct cairn_error *err) CAIRN_MUST_USE;

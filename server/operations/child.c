@@ -24,9 +24,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/buf.h"
-#include "common/hash/hash.h"
-#include "common/text.h"
 #include "server/operations/operations.h"
 
 #define FOLDER_FD 3
@@ -101,13 +98,13 @@ static void close_end(int *fd) {
     *fd = -1;
 }
 
-static enum cairn_code start_child(const struct child_start *start, struct cairn_srv_child *ret,
+static enum cairn_code start_child(const struct child_start *start, struct srv_child *ret,
                                    struct cairn_error *err) {
     int output[2] = {-1, -1}, error[2] = {-1, -1};
-    *ret = (struct cairn_srv_child){.output_fd = -1,
-                                    .error_fd = -1,
-                                    .output.limit = OUTPUT_BYTES_MAX,
-                                    .line.limit = LINE_BYTES_MAX};
+    *ret = (struct srv_child){.output_fd = -1,
+                              .error_fd = -1,
+                              .output.limit = OUTPUT_BYTES_MAX,
+                              .line.limit = LINE_BYTES_MAX};
     enum cairn_code code = make_pipe(output, err);
     if (!code) code = make_pipe(error, err);
     if (!code) code = spawn_child(start, output[1], error[1], &ret->pid, err);
@@ -115,11 +112,11 @@ static enum cairn_code start_child(const struct child_start *start, struct cairn
     close_end(&error[1]);
     ret->output_fd = output[0];
     ret->error_fd = error[0];
-    if (code) cairn_srv_child_release(ret);
+    if (code) srv_child_release(ret);
     return code;
 }
 
-static void take_lines(struct cairn_srv_child *child, const char *data, size_t size,
+static void take_lines(struct srv_child *child, const char *data, size_t size,
                        void (*line)(void *owner, struct cairn_view text), void *owner) {
     while (size) {
         const char *end = memchr(data, '\n', size);
@@ -136,8 +133,8 @@ static void take_lines(struct cairn_srv_child *child, const char *data, size_t s
 }
 
 /* Reads both pipes without blocking. */
-static void take_in(struct cairn_srv_child *child,
-                    void (*line)(void *owner, struct cairn_view text), void *owner) {
+static void take_in(struct srv_child *child, void (*line)(void *owner, struct cairn_view text),
+                    void *owner) {
     char data[4096];
     for (ssize_t size; (size = read(child->error_fd, data, sizeof data)) > 0;)
         take_lines(child, data, (size_t)size, line, owner);
@@ -146,8 +143,8 @@ static void take_in(struct cairn_srv_child *child,
 }
 
 /* Waits for the child, not for the pipes' end: its own children may keep a pipe open. */
-bool cairn_srv_child_listen(struct cairn_srv_child *child, int timeout_ms,
-                            void (*line)(void *owner, struct cairn_view text), void *owner) {
+bool srv_child_listen(struct srv_child *child, int timeout_ms,
+                      void (*line)(void *owner, struct cairn_view text), void *owner) {
     struct pollfd ends[2] = {{.fd = child->error_fd, .events = POLLIN},
                              {.fd = child->output_fd, .events = POLLIN}};
     bool ended = child->pid && waitpid(child->pid, &child->status, WNOHANG) == child->pid;
@@ -160,13 +157,13 @@ bool cairn_srv_child_listen(struct cairn_srv_child *child, int timeout_ms,
     return !ended;
 }
 
-void cairn_srv_child_signal(const struct cairn_srv_child *child, int signal) {
+void srv_child_signal(const struct srv_child *child, int signal) {
     if (child->pid > 0) (void)kill(signal == SIGKILL ? -child->pid : child->pid, signal);
 }
 
-void cairn_srv_child_release(struct cairn_srv_child *child) {
+void srv_child_release(struct srv_child *child) {
     if (child->pid > 0) {
-        cairn_srv_child_signal(child, SIGKILL);
+        srv_child_signal(child, SIGKILL);
         while (waitpid(child->pid, &child->status, 0) < 0 && errno == EINTR) {
         }
         child->pid = 0;
@@ -177,16 +174,16 @@ void cairn_srv_child_release(struct cairn_srv_child *child) {
     cairn_buf_release(&child->line);
 }
 
-void cairn_srv_place_release(struct cairn_srv_place *place) {
+void srv_place_release(struct srv_place *place) {
     if (place->folder_fd >= 0) close(place->folder_fd);
     place->folder_fd = -1;
 }
 
-void cairn_srv_operation_command_release(struct cairn_srv_operation_command *command) {
+void srv_operation_command_release(struct srv_operation_command *command) {
     json_decref(command->arguments);
-    cairn_srv_place_release(&command->place);
+    srv_place_release(&command->place);
     free(command->path);
-    *command = (struct cairn_srv_operation_command){.place.folder_fd = -1};
+    *command = (struct srv_operation_command){.place.folder_fd = -1};
 }
 
 /* ---- its environment ---- */
@@ -240,8 +237,8 @@ static enum cairn_code add_text(struct variables *variables, struct cairn_error 
 #define ADD_COUNT(name) add_number(variables, err, "cairn_" #name, settings->name, "")
 #define ADD_SIZE(name) add_number(variables, err, "cairn_" #name, settings->name##_bytes, "")
 #define ADD_TIME(name) add_number(variables, err, "cairn_" #name, settings->name##_ms, "ms")
-static enum cairn_code add_store(const struct cairn_srv_settings *settings,
-                                 struct variables *variables, struct cairn_error *err) {
+static enum cairn_code add_store(const struct srv_settings *settings, struct variables *variables,
+                                 struct cairn_error *err) {
 #define CONFIG(type, name, fallback, min, max, why) CAIRN_TRY(ADD_##type(name));
 #include "store/s3/settings.def"
 #undef CONFIG
@@ -270,9 +267,8 @@ static bool is_passed(const char *variable, bool sends) {
     return false;
 }
 
-static enum cairn_code make_environment(const struct cairn_srv *server, bool sends,
-                                        const char *token, struct variables *variables,
-                                        struct cairn_error *err) {
+static enum cairn_code make_environment(const struct srv *server, bool sends, const char *token,
+                                        struct variables *variables, struct cairn_error *err) {
     for (char **at = environ; *at; at++) {
         if (!is_passed(*at, sends)) continue;
         CAIRN_TRY(CAIRN_ARRAY_ROOM(variables->items, variables->count, variables->capacity,
@@ -308,9 +304,9 @@ static enum cairn_code find_program(char *ret, size_t capacity, struct cairn_err
 }
 
 /* The address at which the command reaches this server; loopback if it listens on all addresses. */
-static enum cairn_code find_url(const struct cairn_srv *server, uint16_t port,
-                                struct cairn_buf *ret, struct cairn_error *err) {
-    const struct cairn_srv_settings *settings = server->settings;
+static enum cairn_code find_url(const struct srv *server, uint16_t port, struct cairn_buf *ret,
+                                struct cairn_error *err) {
+    const struct srv_settings *settings = server->settings;
     const char *listen = settings->listen, *colon = strrchr(listen, ':');
     int size = colon ? (int)(colon - listen) : (int)strlen(listen);
     if (settings->operations_url[0])
@@ -323,16 +319,16 @@ static enum cairn_code find_url(const struct cairn_srv *server, uint16_t port,
     return cairn_buf_printf(ret, err, "%s://%.*s:%u", scheme, size, listen, port);
 }
 
-enum cairn_code cairn_srv_operation_command_start(struct cairn_srv *server, uint16_t port,
-                                                  const struct cairn_srv_operation_command *command,
-                                                  const char *token, struct cairn_srv_child *ret,
-                                                  struct cairn_error *err) {
+enum cairn_code srv_operation_command_start(struct srv *server, uint16_t port,
+                                            const struct srv_operation_command *command,
+                                            const char *token, struct srv_child *ret,
+                                            struct cairn_error *err) {
     char program[PATH_MAX];
     CAIRN_AUTO(buf) url = {0};
     const char *arguments[ARGUMENTS_MAX + 8];
     size_t count = 0, wanted = json_array_size(command->arguments);
     struct variables variables = {0};
-    *ret = (struct cairn_srv_child){.output_fd = -1, .error_fd = -1};
+    *ret = (struct srv_child){.output_fd = -1, .error_fd = -1};
     CAIRN_ASSERT(wanted > 0);
     CAIRN_ASSERT(wanted <= ARGUMENTS_MAX);
     CAIRN_TRY(find_program(program, sizeof program, err));
@@ -357,13 +353,13 @@ enum cairn_code cairn_srv_operation_command_start(struct cairn_srv *server, uint
     return code;
 }
 
-enum cairn_code cairn_srv_operation_command_say(const struct cairn_srv_operation_command *command,
-                                                const char *text, struct cairn_buf *ret,
-                                                struct cairn_error *err) {
-    for (const char *found; (found = strstr(text, CAIRN_SRV_OPERATION_FOLDER));) {
+enum cairn_code srv_operation_command_say(const struct srv_operation_command *command,
+                                          const char *text, struct cairn_buf *ret,
+                                          struct cairn_error *err) {
+    for (const char *found; (found = strstr(text, SRV_OPERATION_FOLDER));) {
         CAIRN_TRY(cairn_buf_append(ret, text, (size_t)(found - text), err));
         CAIRN_TRY(cairn_buf_append_text(ret, command->path, err));
-        text = found + sizeof(CAIRN_SRV_OPERATION_FOLDER) - 1;
+        text = found + sizeof(SRV_OPERATION_FOLDER) - 1;
     }
     return cairn_buf_append_text(ret, text, err);
 }

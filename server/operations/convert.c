@@ -17,10 +17,8 @@
 
 #include "api/wire/messages.h"
 #include "common/log.h"
-#include "common/text.h"
 #include "server/ledger/versions.h"
 #include "server/operations/operations.h"
-#include "server/settings.h"
 
 /* ---- paths named by callers ---- */
 
@@ -45,11 +43,11 @@ static const char *behind(const char *path, const char *folder, size_t size) {
  * operator named and where links are allowed; from {project} on, others may have created links. */
 static bool expand_folder(const char *folder, size_t size, const char *project, char ret[PATH_MAX],
                           size_t *ret_fixed) {
-    const size_t mark = sizeof(CAIRN_SRV_FOLDERS_PROJECT) - 1;
+    const size_t mark = sizeof(SRV_FOLDERS_PROJECT) - 1;
     size_t used = 0;
     bool fixed = true;
     for (size_t i = 0; i < size;) {
-        bool here = size - i >= mark && !memcmp(folder + i, CAIRN_SRV_FOLDERS_PROJECT, mark);
+        bool here = size - i >= mark && !memcmp(folder + i, SRV_FOLDERS_PROJECT, mark);
         const char *from = here ? project : folder + i;
         size_t some = here ? strlen(project) : 1;
         if (used + some >= PATH_MAX) return false;
@@ -103,7 +101,7 @@ static enum cairn_code say_refused(const char *name, struct cairn_error *err) {
 
 /* Opens a folder, or as last component a file; refuses a link. */
 static enum cairn_code open_component(int at_fd, const char *name, bool last, bool make,
-                                      struct cairn_srv_place *ret, struct cairn_error *err) {
+                                      struct srv_place *ret, struct cairn_error *err) {
     struct stat status;
     if (!strcmp(name, "..")) return cairn_fail(err, CAIRN_INVALID, "/path: \"..\" is not followed");
     if (make && mkdirat(at_fd, name, 0777) && errno != EEXIST) return say_refused(name, err);
@@ -129,27 +127,27 @@ static enum cairn_code open_component(int at_fd, const char *name, bool last, bo
 /* make: creates missing folders. CAIRN_FORBIDDEN: in none of the configured folders;
  * CAIRN_NOT_FOUND; CAIRN_INVALID: a link, or neither file nor folder. */
 static enum cairn_code open_place(const struct folders *allowed, const char *path,
-                                  struct cairn_srv_place *ret, struct cairn_error *err) {
+                                  struct srv_place *ret, struct cairn_error *err) {
     char root[PATH_MAX], rest[PATH_MAX];
     const char *from = NULL;
-    *ret = (struct cairn_srv_place){.folder_fd = -1};
+    *ret = (struct srv_place){.folder_fd = -1};
     CAIRN_TRY(find_root(allowed, path, root, &from, err));
     (void)cairn_text_copy(rest, sizeof(rest), from);
-    struct cairn_srv_place at = {.folder_fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+    struct srv_place at = {.folder_fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
     if (at.folder_fd < 0)
         return cairn_fail_errno(err, "%s, which the setting %s names", root, allowed->setting);
     char *left = rest;
     enum cairn_code code = CAIRN_OK;
     for (char *name; !code && (name = strsep(&left, "/"));) {
         if (!*name || !strcmp(name, ".")) continue;
-        struct cairn_srv_place next = {.folder_fd = -1};
+        struct srv_place next = {.folder_fd = -1};
         code = open_component(at.folder_fd, name, !left || !left[strspn(left, "/")], allowed->make,
                               &next, err);
-        cairn_srv_place_release(&at);
+        srv_place_release(&at);
         at = next;
     }
     if (code)
-        cairn_srv_place_release(&at);
+        srv_place_release(&at);
     else
         *ret = at;
     return code;
@@ -185,7 +183,7 @@ static enum cairn_code look_below(int folder_fd, unsigned depth, struct cairn_er
 }
 
 /* Refuses a link anywhere below the folder. */
-static enum cairn_code check_no_link(const struct cairn_srv_place *place, struct cairn_error *err) {
+static enum cairn_code check_no_link(const struct srv_place *place, struct cairn_error *err) {
     if (place->name[0]) return CAIRN_OK;
     int fd = openat(place->folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return fd < 0 ? cairn_fail_errno(err, "/path") : look_below(fd, 0, err);
@@ -212,27 +210,26 @@ static enum cairn_code check_word(const char *name, const char *given, const cha
 }
 
 /* Begins the operation, or shows the running one with the same request. */
-static enum cairn_code begin_operation(struct cairn_srv_request *request,
-                                       struct cairn_srv_operation_wish *wish,
-                                       struct cairn_srv_reply *reply, struct cairn_error *err) {
-    char id[CAIRN_SRV_OPERATION_BYTES];
+static enum cairn_code begin_operation(struct srv_request *request, struct srv_operation_wish *wish,
+                                       struct srv_reply *reply, struct cairn_error *err) {
+    char id[SRV_OPERATION_BYTES];
     bool made = false;
     wish->name = &request->params.run_name;
     wish->caller = &request->caller;
-    enum cairn_code code = cairn_srv_operation_begin(request->server, wish, id, &made, err);
-    cairn_srv_place_release(&wish->place);
+    enum cairn_code code = srv_operation_begin(request->server, wish, id, &made, err);
+    srv_place_release(&wish->place);
     if (code) return code;
     if (made)
         cairn_log(INFO, "operation.begun", "operation=%s kind=%s run=%s/%s", id, wish->kind,
                   wish->name->project, wish->name->run);
-    return cairn_srv_reply_begun(request, id, reply, err);
+    return srv_reply_begun(request, id, reply, err);
 }
 
 /* ---- POST {R}/imports ---- */
 
-static json_t *import_arguments(const struct cairn_srv_request *request,
+static json_t *import_arguments(const struct srv_request *request,
                                 const struct cairn_msg_import_begin *said,
-                                const struct cairn_srv_place *place) {
+                                const struct srv_place *place) {
     json_t *arguments = json_array();
     const struct cairn_run_name *name = &request->params.run_name;
     add_argument(arguments, "import");
@@ -254,22 +251,21 @@ static json_t *import_arguments(const struct cairn_srv_request *request,
     return arguments;
 }
 
-enum cairn_code cairn_srv_on_import_begin(struct cairn_srv_request *request,
-                                          struct cairn_srv_reply *reply, struct cairn_error *err) {
-    static const char *const kinds[] = {"deepspeed", "dcp", "hf", "torch", "safetensors"};
-    CAIRN_AUTO_JSON json_t *body = NULL;
-    struct cairn_msg_import_begin said = {0};
-    struct cairn_srv_operation_wish wish = {.kind = "import", .inside = true, .sends = true};
+SRV_HANDLER(import_begin) {
+    static const char *const kinds[] = {
+#define KIND(kind) #kind,
+#include "formats/formats.def"
+    };
+    struct srv_operation_wish wish = {.kind = "import", .inside = true, .sends = true};
     const struct folders allowed = {"import-folders", request->server->settings->import_folders,
                                     request->params.run_name.project, false};
-    CAIRN_TRY(cairn_srv_thawed(request->server, err));
-    CAIRN_TRY(cairn_srv_body(request, 1000, &body, err));
-    CAIRN_TRY(cairn_msg_import_begin_read(body, "", &said, err));
+    CAIRN_TRY(srv_thawed(request->server, err));
+    SRV_BODY(body, import_begin, said, 1000);
     CAIRN_TRY(check_word("kind", said.kind, kinds, CAIRN_COUNT(kinds), err));
     CAIRN_TRY(open_place(&allowed, said.path, &wish.place, err));
     enum cairn_code code = check_no_link(&wish.place, err);
     if (code) {
-        cairn_srv_place_release(&wish.place);
+        srv_place_release(&wish.place);
         return code;
     }
     CAIRN_AUTO_JSON json_t *arguments = import_arguments(request, &said, &wish.place);
@@ -281,29 +277,22 @@ enum cairn_code cairn_srv_on_import_begin(struct cairn_srv_request *request,
 
 /* ---- POST {C}/exports ---- */
 
-struct version {
-    struct cairn_srv_request *request;
-    struct cairn_version_id id;
-};
-
-static enum cairn_code find_version(struct cairn_srv_tx *tx, void *argument,
+static enum cairn_code find_version(const struct srv_request *request, struct cairn_version_id *ret,
                                     struct cairn_error *err) {
-    struct version *found = argument;
-    CAIRN_AUTO(srv_version) version = {0};
-    struct cairn_srv_ref ref = {&found->request->params.run_name, found->request->params.ref,
-                                false};
-    CAIRN_TRY(cairn_srv_version_find(tx, &ref, &version, err));
-    CAIRN_TRY(cairn_srv_version_there(&version, err));
-    found->id = version.id;
-    if (cairn_srv_version_shown(&version) == CAIRN_STATE_COMMITTED) return CAIRN_OK;
+    const struct srv_ref ref = {&request->params.run_name, request->params.ref, false};
+    SRV_LOOK(look, request->server->catalog, err);
+    SRV_GET(version, version, srv_version_find(look.tx, &ref, &version, err));
+    CAIRN_TRY(srv_version_there(&version, err));
+    *ret = version.id;
+    if (srv_version_shown(&version) == CAIRN_STATE_COMMITTED) return CAIRN_OK;
     return cairn_fail(err, CAIRN_NOT_COMMITTED, "%s is %s: what is committed can be exported",
-                      version.id.text, cairn_state_text(cairn_srv_version_shown(&version)));
+                      version.id.text, cairn_state_text(srv_version_shown(&version)));
 }
 
-static json_t *export_arguments(const struct version *version,
+static json_t *export_arguments(const struct cairn_run_name *name,
+                                const struct cairn_version_id *version,
                                 const struct cairn_msg_export_begin *said) {
     json_t *arguments = json_array();
-    const struct cairn_run_name *name = &version->request->params.run_name;
     add_argument(arguments, "export");
     /* a repeat after the server died may find the export complete */
     add_argument(arguments, "--same");
@@ -319,33 +308,33 @@ static json_t *export_arguments(const struct version *version,
     if (said->optimizer) add_argument(arguments, "--optimizer");
     if (said->workers) add_argument(arguments, "--workers=%" PRIu64, said->workers);
     add_argument(arguments, "--");
-    add_argument(arguments, "%s/%s@%s", name->project, name->run, version->id.text);
-    add_argument(arguments, CAIRN_SRV_OPERATION_FOLDER);
+    add_argument(arguments, "%s/%s@%s", name->project, name->run, version->text);
+    add_argument(arguments, SRV_OPERATION_FOLDER);
     return arguments;
 }
 
-enum cairn_code cairn_srv_on_export_begin(struct cairn_srv_request *request,
-                                          struct cairn_srv_reply *reply, struct cairn_error *err) {
-    static const char *const forms[] = {"safetensors", "torch", "dcp"};
+SRV_HANDLER(export_begin) {
+    static const char *const forms[] = {
+#define EXPORT_FORM(id, word, stem, end, index, always) word,
+#include "formats/formats.def"
+    };
     static const char *const dtypes[] = {"keep", "fp32", "bf16", "fp16"};
-    CAIRN_AUTO_JSON json_t *body = NULL;
-    struct cairn_msg_export_begin said = {0};
-    struct version version = {.request = request};
-    struct cairn_srv_operation_wish wish = {.kind = "export"};
+    struct cairn_version_id version = {""};
+    struct srv_operation_wish wish = {.kind = "export"};
     const struct folders allowed = {"export-folders", request->server->settings->export_folders,
                                     request->params.run_name.project, true};
-    CAIRN_TRY(cairn_srv_thawed(request->server, err));
-    if (!cairn_srv_caller_may(&request->caller, CAIRN_SCOPE_READ, request->params.run_name.project))
+    CAIRN_TRY(srv_thawed(request->server, err));
+    if (!srv_caller_may(&request->caller, CAIRN_SCOPE_READ, request->params.run_name.project))
         return cairn_fail(err, CAIRN_FORBIDDEN, "the token %s lacks the scope read",
                           request->caller.who);
-    CAIRN_TRY(cairn_srv_body(request, 100, &body, err));
-    CAIRN_TRY(cairn_msg_export_begin_read(body, "", &said, err));
+    SRV_BODY(body, export_begin, said, 100);
     if (said.to) CAIRN_TRY(check_word("to", said.to, forms, CAIRN_COUNT(forms), err));
     if (said.dtype) CAIRN_TRY(check_word("dtype", said.dtype, dtypes, CAIRN_COUNT(dtypes), err));
-    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, find_version, &version, err));
+    CAIRN_TRY(find_version(request, &version, err));
     CAIRN_TRY(open_place(&allowed, said.path, &wish.place, err));
-    CAIRN_AUTO_JSON json_t *arguments = export_arguments(&version, &said);
-    json_object_set_new(body, "version", json_string(version.id.text));
+    CAIRN_AUTO_JSON json_t *arguments =
+        export_arguments(&request->params.run_name, &version, &said);
+    json_object_set_new(body, "version", json_string(version.text));
     wish.arguments = arguments;
     wish.request = body;
     wish.path = said.path;

@@ -11,8 +11,8 @@
  *          O03  a server suspended for longer than job-lease changes nothing of an operation that
  *               another server has ended.
  *          1    at most operations-at-once changing operations run, and as many reading ones;
- *               projects take turns. CAIRN_SRV_OPERATIONS_WAITING_MAX of each kind wait; one token
- *               has at most CAIRN_SRV_OPERATIONS_OF_TOKEN_MAX running or waiting.
+ *               projects take turns. SRV_OPERATIONS_WAITING_MAX of each kind wait; one token
+ *               has at most SRV_OPERATIONS_OF_TOKEN_MAX running or waiting.
  *          2    the command gets its own token, for one project, which ends with it.
  *          3    begin, list and cancel answer with the same object; begin's status is 202 until the
  *               operation is over, then 200.
@@ -24,105 +24,98 @@
 
 #include <sys/types.h>
 
-#include "common/json.h"
-#include "server/access/access.h"
 #include "server/http/request.h"
 #include "server/ledger/operations.h"
 
-#define CAIRN_SRV_OPERATIONS_WAITING_MAX 256
-#define CAIRN_SRV_OPERATIONS_OF_TOKEN_MAX 64
-#define CAIRN_SRV_REMOVE "remove" /* kind of operation; its progress counts versions, not bytes */
+#define SRV_OPERATIONS_WAITING_MAX 256
+#define SRV_OPERATIONS_OF_TOKEN_MAX 64
+#define SRV_REMOVE "remove" /* kind of operation; its progress counts versions, not bytes */
 
-enum cairn_code cairn_srv_operations_new(struct cairn_srv *server,
-                                         struct cairn_srv_operations **ret,
-                                         struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_operations_new(struct srv *server, struct srv_operations **ret,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
 /* Ends running and waiting operations as interrupted; refuses new ones. */
-void cairn_srv_operations_stop(struct cairn_srv_operations *operations);
+void srv_operations_stop(struct srv_operations *operations);
 /* Stops first. Accepts NULL. */
-void cairn_srv_operations_free(struct cairn_srv_operations *operations);
-void cairn_srv_operations_listen(struct cairn_srv_operations *operations, uint16_t port);
+void srv_operations_free(struct srv_operations *operations);
+void srv_operations_listen(struct srv_operations *operations, uint16_t port);
 
-/* Work done on a thread of the operations. owner: for cairn_srv_operation_tell. *ret_result: a JSON
+/* Work done on a thread of the operations. owner: for srv_operation_tell. *ret_result: a JSON
  * object to show; on failure or cancel, what was done until then. */
-typedef enum cairn_code cairn_srv_operation_work(struct cairn_srv *server,
-                                                 struct cairn_store_worker *worker,
-                                                 const json_t *arguments, void *owner,
-                                                 json_t **ret_result, struct cairn_error *err);
+typedef enum cairn_code srv_operation_work(struct srv *server, struct cairn_store_worker *worker,
+                                           const json_t *arguments, void *owner,
+                                           json_t **ret_result, struct cairn_error *err);
 /* Reports progress; false: end with CAIRN_CANCELLED. */
-bool cairn_srv_operation_tell(void *owner, uint64_t done, uint64_t total);
+bool srv_operation_tell(void *owner, uint64_t done, uint64_t total);
 /* In a transaction of the work: CAIRN_BUSY if the operation is no longer this server's (O03). */
-enum cairn_code cairn_srv_operation_check(struct cairn_srv_tx *tx, void *owner,
-                                          struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_operation_check(struct srv_tx *tx, void *owner,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
 /* True: it was cancelled; false: the server stops. */
-bool cairn_srv_operation_cancelled(const void *owner);
+bool srv_operation_cancelled(const void *owner);
 
 /* A path on the server's machine that a caller named, opened (convert.c). */
-struct cairn_srv_place {
+struct srv_place {
     int folder_fd;  /* the folder, or the file's folder */
     char name[256]; /* the file in it; "": a folder */
 };
-void cairn_srv_place_release(struct cairn_srv_place *place);
+void srv_place_release(struct srv_place *place);
 
-struct cairn_srv_operation_wish {
-    const char *kind;               /* "import", "export", "promote", "verify", "remove" */
-    bool reads;                     /* changes nothing, so that a read scope suffices */
-    bool alone;                     /* one of this kind and run at a time, whatever the request */
-    cairn_srv_operation_work *work; /* NULL: run the command `cairn` */
+struct srv_operation_wish {
+    const char *kind;         /* "import", "export", "promote", "verify", "remove" */
+    bool reads;               /* changes nothing, so that a read scope suffices */
+    bool alone;               /* one of this kind and run at a time, whatever the request */
+    srv_operation_work *work; /* NULL: run the command `cairn` */
     const struct cairn_run_name *name;
-    const struct cairn_srv_caller *caller;
-    const char *path;             /* as requested; for messages */
-    json_t *request;              /* the request, as shown */
-    json_t *arguments;            /* the command's, as strings */
-    struct cairn_srv_place place; /* ownership moves in */
-    bool inside; /* working directory: place's folder; otherwise it is descriptor 3 */
-    bool sends;  /* the command uploads and needs the store's keys */
+    const struct srv_caller *caller;
+    const char *path;       /* as requested; for messages */
+    json_t *request;        /* the request, as shown */
+    json_t *arguments;      /* the command's, as strings */
+    struct srv_place place; /* ownership moves in */
+    bool inside;            /* working directory: place's folder; otherwise it is descriptor 3 */
+    bool sends;             /* the command uploads and needs the store's keys */
     /* Runs in the transaction of the row, before it, to write or refuse; may be NULL. */
-    enum cairn_code (*first)(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err);
+    enum cairn_code (*first)(struct srv_tx *tx, void *argument, struct cairn_error *err);
     void *argument;
 };
 /* *ret_made false: the same request is still running, and ret_id is its id. */
-enum cairn_code cairn_srv_operation_begin(struct cairn_srv *server,
-                                          struct cairn_srv_operation_wish *take_wish,
-                                          char ret_id[CAIRN_SRV_OPERATION_BYTES], bool *ret_made,
-                                          struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_operation_begin(struct srv *server, struct srv_operation_wish *take_wish,
+                                    char ret_id[SRV_OPERATION_BYTES], bool *ret_made,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
 /* Ends operations of servers that are gone, and deletes old rows; call at intervals. */
-enum cairn_code cairn_srv_operations_look(struct cairn_srv *server,
-                                          struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_operations_look(struct srv *server, struct cairn_error *err) CAIRN_MUST_USE;
 /* Answers the call that began an operation, with its state and Location. */
-enum cairn_code cairn_srv_reply_begun(struct cairn_srv_request *request, const char *id,
-                                      struct cairn_srv_reply *reply,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_reply_begun(struct srv_request *request, const char *id,
+                                struct srv_reply *reply, struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- the command `cairn` in a child process (child.c) ---- */
 
-struct cairn_srv_child {
+struct srv_child {
     pid_t pid;
     int status;
     int output_fd, error_fd;
     struct cairn_buf output, line;
 };
 /* Reads output for at most timeout_ms; false: it exited, and all output was read. */
-bool cairn_srv_child_listen(struct cairn_srv_child *child, int timeout_ms,
-                            void (*line)(void *owner, struct cairn_view text), void *owner);
-void cairn_srv_child_signal(const struct cairn_srv_child *child, int signal);
-void cairn_srv_child_release(struct cairn_srv_child *child);
+bool srv_child_listen(struct srv_child *child, int timeout_ms,
+                      void (*line)(void *owner, struct cairn_view text), void *owner);
+void srv_child_signal(const struct srv_child *child, int signal);
+void srv_child_release(struct srv_child *child);
 
-struct cairn_srv_operation_command {
+struct srv_operation_command {
     json_t *arguments; /* owned; the verb first */
     bool sends;        /* uploads to the store itself */
-    struct cairn_srv_place place;
+    struct srv_place place;
     bool inside;
     char *path; /* owned */
 };
-void cairn_srv_operation_command_release(struct cairn_srv_operation_command *command);
+void srv_operation_command_release(struct srv_operation_command *command);
 /* token may be NULL. */
-enum cairn_code cairn_srv_operation_command_start(struct cairn_srv *server, uint16_t port,
-                                                  const struct cairn_srv_operation_command *command,
-                                                  const char *token, struct cairn_srv_child *ret,
-                                                  struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_operation_command_start(struct srv *server, uint16_t port,
+                                            const struct srv_operation_command *command,
+                                            const char *token, struct srv_child *ret,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
 /* Replaces the command's name of the place by the requested path. */
-enum cairn_code cairn_srv_operation_command_say(const struct cairn_srv_operation_command *command,
-                                                const char *text, struct cairn_buf *ret,
-                                                struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_operation_command_say(const struct srv_operation_command *command,
+                                          const char *text, struct cairn_buf *ret,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
 /* The command's path of a place that is not its working directory. */
-#define CAIRN_SRV_OPERATION_FOLDER "/proc/self/fd/3"
+#define SRV_OPERATION_FOLDER "/proc/self/fd/3"

@@ -16,20 +16,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/documents/committed.h"
-#include "api/table/dtype.h"
 #include "api/wire/messages.h"
-#include "common/buf.h"
 #include "common/crc.h"
-#include "common/json.h"
-#include "common/text.h"
 #include "formats/assembly/assembly.h"
 #include "formats/convert.h"
 #include "formats/safetensors.h"
-#include "server/http/request.h"
 #include "server/reads/send.h"
 #include "server/reads/shard_calls.h"
-#include "server/reads/source.h"
 #include "server/reads/stream.h"
 
 #define TAG_BYTES 96
@@ -43,7 +36,7 @@
 #define HEADER_BYTES_MAX (32 * CAIRN_MIB)
 #define TEXTS "texts"
 #define DROPPED "dropped"
-#define BUFFER_BYTES CAIRN_SRV_STREAM_CHUNK_BYTES /* the size of server->chunks */
+#define BUFFER_BYTES SRV_STREAM_CHUNK_BYTES /* the size of server->chunks */
 #define PIECES_MAX (UINT32_C(1) << 17)
 #define GRAIN_BYTES 16 /* a multiple of every element's size */
 
@@ -66,10 +59,10 @@ struct model {
     uint64_t texts_dropped;                          /* another text had the key already */
 };
 struct view {
-    struct cairn_srv_request *request;
-    struct cairn_srv_reply *reply;
-    struct cairn_srv_version version;
-    struct cairn_srv_held *manifest, *layout; /* layout: NULL without tensors */
+    struct srv_request *request;
+    struct srv_reply *reply;
+    struct srv_version version;
+    struct srv_held *manifest, *layout; /* layout: NULL without tensors */
     struct model_options options;
     struct model model;
     const char **tops; /* list only: names of stored files below rank folders, sorted; owned */
@@ -87,10 +80,9 @@ static void release_model(struct model *model) {
 
 static void stored_tensor(const struct cairn_layout *layout, size_t tag, struct cairn_tensor *ret) {
     struct cairn_view name;
-    uint32_t first, count, table, number;
+    uint32_t first, count;
     cairn_layout_name_at(layout, (uint32_t)tag, &name, &first, &count);
-    cairn_layout_ref_at(layout, first, &table, &number);
-    cairn_table_tensor_at(&layout->tables[table], number, ret);
+    (void)cairn_layout_tensor_at(layout, first, ret);
 }
 
 /* Copies the name, which has no NUL, for fnmatch. */
@@ -194,8 +186,8 @@ static enum cairn_code make_head(struct model *model, size_t file, struct cairn_
                                  uint64_t *ret_file_bytes, struct cairn_error *err) {
     const struct model_file *own = &model->files[file];
     ret->limit = CAIRN_SAFETENSORS_HEADER_BYTES_MAX + CAIRN_SAFETENSORS_ALIGN;
-    return cairn_safetensors_write_texts(&model->entries[own->first], own->count, model->texts, ret,
-                                         ret_file_bytes, err);
+    return cairn_safetensors_write(&model->entries[own->first], own->count, model->texts, ret,
+                                   ret_file_bytes, err);
 }
 
 /* NULL: no memory. */
@@ -217,7 +209,7 @@ static json_t *model_index(const struct model *model) {
 struct texts_work {
     const struct view *view;
     struct cairn_version_place place;
-    struct cairn_srv_reading *reading;
+    struct srv_reading *reading;
     struct cairn_buf bytes; /* whole blocks of the current file */
     json_t *texts;
     uint64_t dropped;
@@ -226,17 +218,17 @@ struct texts_work {
 static enum cairn_code read_to(struct texts_work *work, uint32_t shard, uint64_t end,
                                struct cairn_error *err) {
     const struct cairn_manifest_shard *row = &work->view->manifest->manifest.shards[shard];
-    const struct cairn_srv_blocks blocks = {.manifest = work->view->manifest,
-                                            .shard = row,
-                                            .place = &work->place,
-                                            .reading = work->reading,
-                                            .object = shard};
+    const struct srv_blocks blocks = {.manifest = work->view->manifest,
+                                      .shard = row,
+                                      .place = &work->place,
+                                      .reading = work->reading,
+                                      .object = shard};
     uint64_t from = work->bytes.size;
     end = cairn_min_u64(cairn_round_up(end, CAIRN_BLOCK_BYTES), row->size_bytes);
     if (end <= from) return CAIRN_OK;
     CAIRN_TRY(cairn_buf_reserve(&work->bytes, (size_t)(end - from), err));
-    CAIRN_TRY(cairn_srv_blocks_read(&blocks, work->view->request->store, from, end - from,
-                                    work->bytes.data + from, err));
+    CAIRN_TRY(srv_blocks_read(&blocks, work->view->request->store, from, end - from,
+                              work->bytes.data + from, err));
     work->bytes.size = (size_t)end;
     return CAIRN_OK;
 }
@@ -298,8 +290,8 @@ static enum cairn_code read_headers(struct texts_work *work, struct cairn_error 
     for (uint32_t i = 0; i < manifest->shard_count; i++) {
         if (!is_kept_file(work->view, &manifest->shards[i])) continue;
         if (!work->reading)
-            CAIRN_TRY(cairn_srv_reading_new(work->view->request->server, work->place.id.text,
-                                            manifest->shard_count, &work->reading, err));
+            CAIRN_TRY(srv_reading_new(work->view->request->server, work->place.id.text,
+                                      manifest->shard_count, &work->reading, err));
         CAIRN_TRY(read_header(work, i, err));
     }
     return CAIRN_OK;
@@ -319,7 +311,7 @@ static enum cairn_code dump_texts(const json_t *found, struct cairn_buf *ret,
 static enum cairn_code find_texts(const struct view *view, struct cairn_buf *ret,
                                   struct cairn_error *err) {
     struct texts_work work = {.view = view,
-                              .place = cairn_srv_version_place(&view->version),
+                              .place = srv_version_place(&view->version),
                               .bytes = {.limit = HEADER_BYTES_MAX + 2 * CAIRN_BLOCK_BYTES},
                               .texts = json_object()};
     enum cairn_code code = work.texts ? read_headers(&work, err)
@@ -328,24 +320,24 @@ static enum cairn_code find_texts(const struct view *view, struct cairn_buf *ret
         json_pack("{s:o, s:I}", TEXTS, work.texts, DROPPED, (json_int_t)work.dropped);
     ret->limit = CAIRN_GIB;
     if (code == CAIRN_OK) code = dump_texts(found, ret, err);
-    cairn_srv_reading_free(work.reading);
+    srv_reading_free(work.reading);
     cairn_buf_release(&work.bytes);
     return code;
 }
 
 static enum cairn_code find_model_texts(struct view *view, struct cairn_error *err) {
-    struct cairn_srv *server = view->request->server;
+    struct srv *server = view->request->server;
     char key[CAIRN_KEY_BYTES_MAX + 1];
     snprintf(key, sizeof(key), "texts %s", view->version.id.text);
-    struct cairn_srv_held *held = cairn_srv_cache_find(server, key);
+    struct srv_held *held = srv_cache_find(server, key);
     if (!held) {
         CAIRN_AUTO(buf) found = {0};
         CAIRN_TRY(find_texts(view, &found, err));
-        held = cairn_srv_cache_keep(server, key, &found);
+        held = srv_cache_keep(server, key, &found);
         if (!held) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the cache");
     }
     CAIRN_AUTO_JSON json_t *found = json_loadb(held->text.data, held->text.size, 0, NULL);
-    cairn_srv_cache_give(server, held);
+    srv_cache_give(server, held);
     view->model.texts = json_incref(json_object_get(found, TEXTS));
     view->model.texts_dropped = (uint64_t)json_integer_value(json_object_get(found, DROPPED));
     return view->model.texts ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for texts");
@@ -354,7 +346,7 @@ static enum cairn_code find_model_texts(struct view *view, struct cairn_error *e
 /* ---- the bytes of a file: a load plans all its tensors, which share reads of blocks ---- */
 
 struct model_source {
-    struct cairn_srv_pieces_source of; /* first */
+    struct srv_pieces_source of; /* first */
     struct model model;
     struct cairn_buf head;
     const struct cairn_safetensors_entry *entries; /* of the file, by offset */
@@ -380,7 +372,7 @@ struct model_part {
 };
 struct model_load {
     struct model_source *own;
-    struct cairn_srv_pieces_load pieces;
+    struct srv_pieces_load pieces;
     struct cairn_error *err;
 };
 
@@ -454,8 +446,8 @@ static enum cairn_code read_part(struct model_load *load, struct model_part *par
     }
     CAIRN_ASSERT(code || !part->converts || part->stored_bytes <= BUFFER_BYTES);
     if (!code)
-        code = cairn_srv_pieces_read(&load->pieces, &pieces,
-                                     part->converts ? load->pieces.elements : into, load->err);
+        code = srv_pieces_read(&load->pieces, &pieces,
+                               part->converts ? load->pieces.elements : into, load->err);
     cairn_plan_pieces_release(&pieces);
     for (size_t i = 0; !code && part->converts && i < part->count; i++) {
         const struct part_item *item = &part->items[i];
@@ -500,34 +492,34 @@ static uint64_t part_bytes(const struct model_source *own) {
     return BUFFER_BYTES / ratio;
 }
 
-static enum cairn_code load_model(struct cairn_srv_source *source,
-                                  struct cairn_store_worker *worker, uint64_t from, uint64_t bytes,
-                                  void *into, struct cairn_error *err) {
+static enum cairn_code load_model(struct srv_source *source, struct cairn_store_worker *worker,
+                                  uint64_t from, uint64_t bytes, void *into,
+                                  struct cairn_error *err) {
     struct model_source *own = (struct model_source *)source;
     uint64_t of_head = from < own->head.size ? cairn_min_u64(bytes, own->head.size - from) : 0;
     if (of_head) memcpy(into, own->head.data + from, (size_t)of_head);
     if (of_head == bytes) return CAIRN_OK;
     struct model_load load = {
         .own = own, .pieces = {.source = &own->of, .worker = worker}, .err = err};
-    enum cairn_code code = cairn_srv_pieces_load_begin(&load.pieces, true, err);
+    enum cairn_code code = srv_pieces_load_begin(&load.pieces, true, err);
     if (!code) code = read_data(&load, from + of_head, bytes - of_head, (uint8_t *)into + of_head);
-    cairn_srv_pieces_load_end(&load.pieces);
+    srv_pieces_load_end(&load.pieces);
     return code;
 }
 
-static void free_model(struct cairn_srv_source *source) {
+static void free_model(struct srv_source *source) {
     struct model_source *own = (struct model_source *)source;
     release_model(&own->model);
     cairn_buf_release(&own->head);
-    cairn_srv_pieces_source_free(&own->of);
+    srv_pieces_source_free(&own->of);
 }
 
 /* Takes the view's manifest, layout and model; released with the source, also on failure. */
-static enum cairn_code open_model(struct view *view, size_t file, struct cairn_srv_source **ret,
+static enum cairn_code open_model(struct view *view, size_t file, struct srv_source **ret,
                                   struct cairn_error *err) {
-    struct cairn_srv *server = view->request->server;
-    const struct cairn_version_place place = cairn_srv_version_place(&view->version);
-    struct model_source *own = (struct model_source *)cairn_srv_pieces_source_new(
+    struct srv *server = view->request->server;
+    const struct cairn_version_place place = srv_version_place(&view->version);
+    struct model_source *own = (struct model_source *)srv_pieces_source_new(
         sizeof(*own), server, CAIRN_TAKE(view->manifest), CAIRN_TAKE(view->layout), &place, err);
     if (!own) return CAIRN_NO_MEMORY;
     own->model = view->model;
@@ -535,17 +527,17 @@ static enum cairn_code open_model(struct view *view, size_t file, struct cairn_s
     own->entries = &own->model.entries[own->model.files[file].first];
     own->count = own->model.files[file].count;
     own->part_bytes = part_bytes(own);
-    own->of.source = (struct cairn_srv_source){.version = place.id,
-                                               .grain_bytes = GRAIN_BYTES,
-                                               .head_bytes = UINT64_MAX,
-                                               .chunk_bytes = BUFFER_BYTES,
-                                               .load = load_model,
-                                               .free = free_model};
+    own->of.source = (struct srv_source){.version = place.id,
+                                         .grain_bytes = GRAIN_BYTES,
+                                         .head_bytes = UINT64_MAX,
+                                         .chunk_bytes = BUFFER_BYTES,
+                                         .load = load_model,
+                                         .free = free_model};
     enum cairn_code code =
         make_head(&own->model, file, &own->head, &own->of.source.size_bytes, err);
     if (!code)
-        code = cairn_srv_reading_new(server, place.id.text, own->of.manifest->manifest.shard_count,
-                                     &own->of.reading, err);
+        code = srv_reading_new(server, place.id.text, own->of.manifest->manifest.shard_count,
+                               &own->of.reading, err);
     if (code)
         free_model(&own->of.source);
     else
@@ -575,30 +567,26 @@ static enum cairn_code read_options(struct view *view, struct cairn_error *err) 
 }
 
 static enum cairn_code open_view(struct view *view, struct cairn_error *err) {
-    struct cairn_srv_request *request = view->request;
-    struct cairn_srv *server = request->server;
+    struct srv_request *request = view->request;
+    struct srv *server = request->server;
     CAIRN_TRY(read_options(view, err));
-    CAIRN_TRY(cairn_srv_readable(request, &view->version, err));
-    CAIRN_TRY(
-        cairn_srv_cache_manifest(server, request->store, &view->version, &view->manifest, err));
+    CAIRN_TRY(srv_readable(request, &view->version, err));
+    CAIRN_TRY(srv_cache_manifest(server, request->store, &view->version, &view->manifest, err));
     struct cairn_error why = {0};
     enum cairn_code code =
-        cairn_srv_cache_layout(server, request->store, &view->version, &view->layout, &why);
+        srv_cache_layout(server, request->store, &view->version, &view->layout, &why);
     if (code == CAIRN_NOT_FOUND) return CAIRN_OK;
-    if (code) {
-        *err = why;
-        return code;
-    }
+    CAIRN_TRY(cairn_pass(err, code, &why));
     CAIRN_TRY(make_model(&view->layout->layout, &view->options, &view->model, err));
     return find_model_texts(view, err);
 }
 
 static void close_view(struct view *view) {
-    cairn_srv_cache_give(view->request->server, view->manifest);
-    cairn_srv_cache_give(view->request->server, view->layout);
+    srv_cache_give(view->request->server, view->manifest);
+    srv_cache_give(view->request->server, view->layout);
     release_model(&view->model);
     free(view->tops);
-    cairn_srv_version_release(&view->version);
+    srv_version_release(&view->version);
 }
 
 /* A shard saved beside the tensors, which contains no named tensor. */
@@ -721,17 +709,15 @@ static json_t *folder_json(const struct model *model, json_t *files) {
                       .bytes = model->total_bytes, .left_out = left_out);
 }
 
-enum cairn_code cairn_srv_on_hf_list(struct cairn_srv_request *request,
-                                     struct cairn_srv_reply *reply, struct cairn_error *err) {
-    struct view view = {.request = request, .reply = reply};
+SRV_HANDLER(hf_list) {
+    CAIRN_RELEASED(close_view) struct view view = {.request = request, .reply = reply};
     CAIRN_AUTO_JSON json_t *files = json_array();
-    enum cairn_code code = open_view(&view, err);
-    if (!code) code = list_made(&view, files, err);
-    if (!code) code = list_stored(&view, files, err);
-    if (!code) code = cairn_srv_reply_json(reply, 200, folder_json(&view.model, files), err);
-    if (!code) cairn_srv_reply_cached(request, reply);
-    close_view(&view);
-    return code;
+    CAIRN_TRY(open_view(&view, err));
+    CAIRN_TRY(list_made(&view, files, err));
+    CAIRN_TRY(list_stored(&view, files, err));
+    CAIRN_TRY(srv_reply_json(reply, 200, folder_json(&view.model, files), err));
+    srv_reply_cached(request, reply);
+    return CAIRN_OK;
 }
 
 /* ---- one file ---- */
@@ -754,28 +740,28 @@ static void make_tag(const struct view *view, const char *name, char ret[TAG_BYT
 
 static enum cairn_code send_index(struct view *view, const char *tag, struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {0};
-    struct cairn_srv_source *source = NULL;
+    struct srv_source *source = NULL;
     CAIRN_TRY(make_index(view, &text, err));
-    CAIRN_TRY(cairn_srv_source_bytes(&text, &source, err));
-    return cairn_srv_send(view->request, view->reply, source, "index", tag, err);
+    CAIRN_TRY(srv_source_bytes(&text, &source, err));
+    return srv_send(view->request, view->reply, source, "index", tag, err);
 }
 
 static enum cairn_code send_model(struct view *view, size_t file, const char *tag,
                                   struct cairn_error *err) {
-    struct cairn_srv_source *source = NULL;
+    struct srv_source *source = NULL;
     CAIRN_TRY(open_model(view, file, &source, err));
-    return cairn_srv_send(view->request, view->reply, source, "file", tag, err);
+    return srv_send(view->request, view->reply, source, "file", tag, err);
 }
 
 static enum cairn_code send_stored(struct view *view, const struct cairn_manifest_shard *shard,
                                    struct cairn_error *err) {
-    const struct cairn_version_place place = cairn_srv_version_place(&view->version);
-    struct cairn_srv_source *source = NULL;
+    const struct cairn_version_place place = srv_version_place(&view->version);
+    struct srv_source *source = NULL;
     char tag[TAG_BYTES];
     snprintf(tag, sizeof(tag), "\"%08x-%" PRIu64 "\"", shard->crc32c, shard->size_bytes);
-    CAIRN_TRY(cairn_srv_source_shard(view->request->server, CAIRN_TAKE(view->manifest), shard,
-                                     &place, &source, err));
-    return cairn_srv_send(view->request, view->reply, source, "file", tag, err);
+    CAIRN_TRY(srv_source_shard(view->request->server, CAIRN_TAKE(view->manifest), shard, &place,
+                               &source, err));
+    return srv_send(view->request, view->reply, source, "file", tag, err);
 }
 
 /* Sends a stored file, also of a version whose tensors cannot be files. */
@@ -790,33 +776,22 @@ static enum cairn_code send_beside(struct view *view, struct cairn_error *err) {
                       view->version.id.text, cairn_short(name).text);
 }
 
-static enum cairn_code send_file(struct view *view, struct cairn_error *err) {
-    const char *name = view->request->params.shard;
+SRV_HANDLER(hf_file) {
+    CAIRN_RELEASED(close_view) struct view view = {.request = request, .reply = reply};
+    const char *name = request->params.shard;
     struct cairn_error why = {0};
     char tag[TAG_BYTES];
     size_t file = 0;
-    enum cairn_code code = open_view(view, &why);
-    if (code == CAIRN_UNSUPPORTED && view->manifest) {
-        enum cairn_code beside = send_beside(view, err);
+    enum cairn_code code = open_view(&view, &why);
+    if (code == CAIRN_UNSUPPORTED && view.manifest) {
+        enum cairn_code beside = send_beside(&view, err);
         if (beside != CAIRN_NOT_FOUND) return beside;
     }
-    if (code && err) *err = why;
-    if (code) return code;
-    make_tag(view, name, tag);
-    if (view->model.file_count && !strcmp(name, INDEX_NAME)) return send_index(view, tag, err);
-    if (find_model_file(&view->model, name, &file)) return send_model(view, file, tag, err);
-    return send_beside(view, err);
+    CAIRN_TRY(cairn_pass(err, code, &why));
+    make_tag(&view, name, tag);
+    if (view.model.file_count && !strcmp(name, INDEX_NAME)) return send_index(&view, tag, err);
+    if (find_model_file(&view.model, name, &file)) return send_model(&view, file, tag, err);
+    return send_beside(&view, err);
 }
 
-enum cairn_code cairn_srv_on_hf_file(struct cairn_srv_request *request,
-                                     struct cairn_srv_reply *reply, struct cairn_error *err) {
-    struct view view = {.request = request, .reply = reply};
-    enum cairn_code code = send_file(&view, err);
-    close_view(&view);
-    return code;
-}
-
-enum cairn_code cairn_srv_on_hf_file_head(struct cairn_srv_request *request,
-                                          struct cairn_srv_reply *reply, struct cairn_error *err) {
-    return cairn_srv_on_hf_file(request, reply, err);
-}
+SRV_HANDLED_AS(hf_file_head, hf_file)

@@ -8,15 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/table/layout.h"
 #include "api/wire/messages.h"
-#include "common/buf.h"
 #include "common/log.h"
-#include "common/text.h"
 #include "plan/reads.h"
 #include "server/guard/jobs.h"
-#include "server/ledger/leases.h"
-#include "server/ledger/versions.h"
 #include "server/reads/shard_calls.h"
 #include "server/reads/tier_reads.h"
 
@@ -35,13 +30,12 @@ struct leased {
     bool made;
     struct cairn_version_id version;
     uint64_t step;
-    char id[CAIRN_SRV_READ_LEASE_BYTES];
+    char id[SRV_READ_LEASE_BYTES];
 };
 struct lease_call {
-    struct cairn_srv_request *request;
+    struct srv_request *request;
     struct leased leased;
     bool drop;
-    json_t *items;
 };
 
 static json_t *leased_json(const struct leased *leased) {
@@ -49,52 +43,49 @@ static json_t *leased_json(const struct leased *leased) {
                       .step = leased->step, .job = leased->job, .expires_s = leased->ttl_s);
 }
 
-static enum cairn_code find_leasable(struct cairn_srv_tx *tx, struct lease_call *call,
-                                     const char *ref, struct cairn_error *err) {
-    CAIRN_AUTO(srv_version) version = {0};
-    struct cairn_srv_ref place = {&call->request->params.run_name, ref, false};
-    CAIRN_TRY(cairn_srv_version_find(tx, &place, &version, err));
-    CAIRN_TRY(cairn_srv_version_there(&version, err));
-    if (cairn_srv_version_shown(&version) != CAIRN_STATE_COMMITTED)
+static enum cairn_code find_leasable(struct srv_tx *tx, struct lease_call *call, const char *ref,
+                                     struct cairn_error *err) {
+    struct srv_ref place = {&call->request->params.run_name, ref, false};
+    SRV_GET(version, version, srv_version_find(tx, &place, &version, err));
+    CAIRN_TRY(srv_version_there(&version, err));
+    if (srv_version_shown(&version) != CAIRN_STATE_COMMITTED)
         return cairn_fail(err, CAIRN_NOT_COMMITTED,
                           "%s (step %" PRIu64 ") is %s: what is committed can be leased",
                           version.id.text, version.step,
-                          cairn_state_text(cairn_srv_version_shown(&version)));
+                          cairn_state_text(srv_version_shown(&version)));
     call->leased.version = version.id;
     call->leased.step = version.step;
     return CAIRN_OK;
 }
 
 /* Advances catalog time first, since an old tick would shorten the lease by its age. */
-static enum cairn_code lease_end(struct cairn_srv_tx *tx, struct lease_call *call,
-                                 uint64_t *ret_tick, struct cairn_error *err) {
-    struct cairn_srv *server = call->request->server;
-    CAIRN_TRY(cairn_srv_ticks_advance(tx, server, err));
-    *ret_tick = cairn_srv_ticks_now(server) + call->leased.ttl_s * 1000;
+static enum cairn_code lease_end(struct srv_tx *tx, struct lease_call *call, uint64_t *ret_tick,
+                                 struct cairn_error *err) {
+    struct srv *server = call->request->server;
+    CAIRN_TRY(srv_ticks_advance(tx, server, err));
+    *ret_tick = srv_ticks_now(server) + call->leased.ttl_s * 1000;
     return CAIRN_OK;
 }
 
-static enum cairn_code take_lease(struct cairn_srv_tx *tx, void *argument,
-                                  struct cairn_error *err) {
-    struct lease_call *call = argument;
+SRV_CHANGE(take_lease, struct lease_call *call) {
     struct leased *leased = &call->leased;
     CAIRN_TRY(find_leasable(tx, call, leased->ref, err));
-    struct cairn_srv_read_lease lease = {.version = leased->version.text,
-                                         .job = leased->job,
-                                         .wall_ms = cairn_srv_wall_ms(call->request->server)};
-    cairn_srv_read_lease_name(lease.version, lease.job, lease.id);
+    struct srv_read_lease lease = {.version = leased->version.text,
+                                   .job = leased->job,
+                                   .wall_ms = srv_wall_ms(call->request->server)};
+    srv_read_lease_name(lease.version, lease.job, lease.id);
     (void)cairn_text_copy(leased->id, sizeof(leased->id), lease.id);
     CAIRN_TRY(lease_end(tx, call, &lease.until_tick, err));
-    return cairn_srv_read_lease_take(tx, &lease, &leased->made, err);
+    return srv_read_lease_take(tx, &lease, &leased->made, err);
 }
 
 /* The caller sets ref, job and ttl_s. */
-static enum cairn_code lease_version(struct cairn_srv_request *request, struct leased *leased,
+static enum cairn_code lease_version(struct srv_request *request, struct leased *leased,
                                      struct cairn_error *err) {
     struct lease_call call = {.request = request, .leased = *leased};
-    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    CAIRN_TRY(srv_thawed(request->server, err));
     if (!call.leased.ttl_s) call.leased.ttl_s = LEASE_S;
-    CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, take_lease, &call, err));
+    CAIRN_TRY(srv_catalog_write(request->server->catalog, take_lease, &call, err));
     *leased = call.leased;
     if (leased->made)
         cairn_log(INFO, "lease.taken", "version=%s lease=%s job=%s ttl_s=%" PRIu64,
@@ -109,10 +100,10 @@ struct span { /* whole blocks of a shard; begin = end: an empty shard */
     uint64_t begin, end;
 };
 struct plan {
-    struct cairn_srv_request *request;
+    struct srv_request *request;
     json_t *body, *shards, *tensors; /* the lists borrow from body */
-    struct cairn_srv_version version;
-    struct cairn_srv_held *manifest, *layout; /* layout: only for tensors */
+    struct srv_version version;
+    struct srv_held *manifest, *layout; /* layout: only for tensors */
     struct span *spans;
     size_t span_count, span_capacity;
     bool leased;
@@ -140,7 +131,7 @@ static enum cairn_code check_list(json_t **list, const char *name, struct cairn_
 static enum cairn_code read_body(struct plan *plan, struct cairn_error *err) {
     struct cairn_msg_restore_plan wanted = {0};
     if (!plan->request->body.size) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_body(plan->request, BODY_NODES_MAX, &plan->body, err));
+    CAIRN_TRY(srv_body(plan->request, BODY_NODES_MAX, &plan->body, err));
     CAIRN_TRY(cairn_msg_restore_plan_read(plan->body, "", &wanted, err));
     plan->shards = wanted.shards;
     plan->tensors = wanted.tensors;
@@ -153,18 +144,17 @@ static enum cairn_code read_body(struct plan *plan, struct cairn_error *err) {
 }
 
 static enum cairn_code open_version(struct plan *plan, struct cairn_error *err) {
-    struct cairn_srv_request *request = plan->request;
+    struct srv_request *request = plan->request;
     if (plan->leased) {
         CAIRN_TRY(lease_version(request, &plan->lease, err));
         plan->lease.ref = plan->lease.version.text; /* `latest` may have moved since */
         (void)cairn_text_copy(request->params.ref, sizeof(request->params.ref), plan->lease.ref);
     }
-    CAIRN_TRY(cairn_srv_readable(request, &plan->version, err));
-    CAIRN_TRY(cairn_srv_cache_manifest(request->server, request->store, &plan->version,
-                                       &plan->manifest, err));
+    CAIRN_TRY(srv_readable(request, &plan->version, err));
+    CAIRN_TRY(
+        srv_cache_manifest(request->server, request->store, &plan->version, &plan->manifest, err));
     if (!plan->tensors || !plan->version.has_layout) return CAIRN_OK;
-    return cairn_srv_cache_layout(request->server, request->store, &plan->version, &plan->layout,
-                                  err);
+    return srv_cache_layout(request->server, request->store, &plan->version, &plan->layout, err);
 }
 
 /* ---- the wanted ranges ---- */
@@ -325,15 +315,15 @@ static enum cairn_code write_place(struct plan *plan, const char *shard, struct 
                                    struct cairn_error *err) {
     if (plan->signs) {
         uint32_t life_s = 0;
-        CAIRN_TRY(cairn_srv_urls_sign(plan->signs, &plan->version, shard, plan->life_s, ret,
-                                      &life_s, err));
+        CAIRN_TRY(
+            srv_urls_sign(plan->signs, &plan->version, shard, plan->life_s, ret, &life_s, err));
         plan->life_s = (uint32_t)cairn_min_u64(plan->life_s, life_s);
         return CAIRN_OK;
     }
     const struct cairn_run_name *name = &plan->version.name;
     CAIRN_TRY(cairn_buf_printf(ret, err, "%s/v1/runs/%s/%s/checkpoints/%s/shards/",
-                               cairn_srv_public_path(plan->request->server->settings),
-                               name->project, name->run, plan->version.id.text));
+                               srv_public_path(plan->request->server->settings), name->project,
+                               name->run, plan->version.id.text));
     /* Slashes stay unescaped: proxies refuse %2F, decode it, or encode its % again. */
     CAIRN_TRY(cairn_percent_encode(cairn_view_of(shard), true, ret, err));
     return cairn_buf_append_text(ret, "/data", err);
@@ -354,41 +344,41 @@ static enum cairn_code write_object(struct plan *plan, size_t first, size_t *ret
         if (span->shard != number) break;
         if (span->begin == span->end) continue;
         /* A pair without field names: no row of messages.def. */
-        if (json_array_append_new(ranges, json_pack("[I, I]", (json_int_t)span->begin,
-                                                    (json_int_t)(span->end - span->begin))))
-            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+        CAIRN_TRY(cairn_json_append(
+            ranges,
+            json_pack("[I, I]", (json_int_t)span->begin, (json_int_t)(span->end - span->begin)),
+            "the answer", err));
     }
     CAIRN_TRY(write_place(plan, shard->name, &place, err));
     json_t *object = CAIRN_PACK(restore_object, .shard = shard->name, .bytes = shard->size_bytes,
                                 .crc32c = crc, .url = signs ? place.data : NULL,
                                 .path = signs ? NULL : place.data, .ranges = ranges);
-    if (json_array_append_new(plan->objects, object))
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    CAIRN_TRY(cairn_json_append(plan->objects, object, "the answer", err));
     return CAIRN_OK;
 }
 
-static enum cairn_code write_reply(struct plan *plan, struct cairn_srv_reply *reply,
+static enum cairn_code write_reply(struct plan *plan, struct srv_reply *reply,
                                    struct cairn_error *err) {
-    struct cairn_srv *server = plan->request->server;
-    CAIRN_TRY(cairn_srv_urls_find(server, &plan->version, &plan->signs, err));
+    struct srv *server = plan->request->server;
+    CAIRN_TRY(srv_urls_find(server, &plan->version, &plan->signs, err));
     if (plan->signs)
-        CAIRN_TRY(cairn_srv_urls_life(server, &plan->version, plan->lease.ttl_s * 1000,
-                                      &plan->life_s, err));
+        CAIRN_TRY(
+            srv_urls_life(server, &plan->version, plan->lease.ttl_s * 1000, &plan->life_s, err));
     plan->objects = json_array();
     for (size_t i = 0; i < plan->span_count;) CAIRN_TRY(write_object(plan, i, &i, err));
     CAIRN_AUTO_JSON json_t *lease = plan->leased ? leased_json(&plan->lease) : NULL;
-    if (plan->leased && !lease) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
-    CAIRN_TRY(cairn_srv_reply_json(
-        reply, 201,
-        CAIRN_PACK(restore_planned, .version = plan->version.id.text,
-                   .expires_s = plan->life_s ? plan->life_s : CAIRN_MESSAGE_NONE, .lease = lease,
-                   .objects = plan->objects),
-        err));
-    cairn_srv_reply_header(reply, "Cache-Control", "no-store");
+    if (plan->leased && !lease) return srv_no_memory(err);
+    CAIRN_TRY(
+        srv_reply_json(reply, 201,
+                       CAIRN_PACK(restore_planned, .version = plan->version.id.text,
+                                  .expires_s = plan->life_s ? plan->life_s : CAIRN_MESSAGE_NONE,
+                                  .lease = lease, .objects = plan->objects),
+                       err));
+    srv_reply_header(reply, "Cache-Control", "no-store");
     return CAIRN_OK;
 }
 
-static enum cairn_code make_plan(struct plan *plan, struct cairn_srv_reply *reply,
+static enum cairn_code make_plan(struct plan *plan, struct srv_reply *reply,
                                  struct cairn_error *err) {
     CAIRN_TRY(read_body(plan, err));
     CAIRN_TRY(open_version(plan, err));
@@ -399,16 +389,15 @@ static enum cairn_code make_plan(struct plan *plan, struct cairn_srv_reply *repl
     return write_reply(plan, reply, err);
 }
 
-enum cairn_code cairn_srv_on_restore_plan(struct cairn_srv_request *request,
-                                          struct cairn_srv_reply *reply, struct cairn_error *err) {
+SRV_HANDLER(restore_plan) {
     struct plan plan = {.request = request};
     enum cairn_code code = make_plan(&plan, reply, err);
     if (code == CAIRN_TOO_LARGE)
         snprintf(reply->hint, sizeof(reply->hint),
                  "Plan in several calls: name some of the shards or tensors in each.");
-    cairn_srv_cache_give(request->server, plan.manifest);
-    cairn_srv_cache_give(request->server, plan.layout);
-    cairn_srv_version_release(&plan.version);
+    srv_cache_give(request->server, plan.manifest);
+    srv_cache_give(request->server, plan.layout);
+    srv_version_release(&plan.version);
     json_decref(plan.body);
     json_decref(plan.objects);
     free(plan.spans);
@@ -417,84 +406,67 @@ enum cairn_code cairn_srv_on_restore_plan(struct cairn_srv_request *request,
 
 /* ---- the calls of {C}/leases ---- */
 
-enum cairn_code cairn_srv_on_lease_take(struct cairn_srv_request *request,
-                                        struct cairn_srv_reply *reply, struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *body = NULL;
-    struct cairn_msg_lease_take said = {0};
-    CAIRN_TRY(cairn_srv_body(request, 100, &body, err));
-    CAIRN_TRY(cairn_msg_lease_take_read(body, "", &said, err));
+SRV_HANDLER(lease_take) {
+    SRV_BODY(body, lease_take, said, 100);
     struct leased leased = {request->params.ref, said.job, .ttl_s = said.ttl_s};
     if (!said.job[0]) return cairn_fail(err, CAIRN_INVALID, "/job: who reads is not empty");
     CAIRN_TRY(lease_version(request, &leased, err));
-    return cairn_srv_reply_json(reply, leased.made ? 201 : 200, leased_json(&leased), err);
+    return srv_reply_json(reply, leased.made ? 201 : 200, leased_json(&leased), err);
 }
 
-static enum cairn_code change_lease(struct cairn_srv_tx *tx, void *argument,
-                                    struct cairn_error *err) {
-    struct lease_call *call = argument;
+SRV_CHANGE(change_lease, struct lease_call *call) {
     struct leased *leased = &call->leased;
     const char *id = call->request->params.node;
     bool found = false;
     uint64_t until_tick = 0;
     CAIRN_TRY(find_leasable(tx, call, call->request->params.ref, err));
     if (call->drop) {
-        CAIRN_TRY(cairn_srv_read_lease_drop(tx, id, leased->version.text, &found, err));
+        CAIRN_TRY(srv_read_lease_drop(tx, id, leased->version.text, &found, err));
     } else {
         CAIRN_TRY(lease_end(tx, call, &until_tick, err));
-        CAIRN_TRY(
-            cairn_srv_read_lease_renew(tx, id, leased->version.text, until_tick, &found, err));
+        CAIRN_TRY(srv_read_lease_renew(tx, id, leased->version.text, until_tick, &found, err));
     }
     if (found) return CAIRN_OK;
     return cairn_fail(err, CAIRN_NOT_FOUND, "%s has no lease %s: it has ended, or was given back",
                       leased->version.text, id);
 }
 
-static enum cairn_code serve_change(struct lease_call *call, struct cairn_srv_reply *reply,
+static enum cairn_code serve_change(struct lease_call *call, struct srv_reply *reply,
                                     struct cairn_error *err) {
-    struct cairn_srv *server = call->request->server;
+    struct srv *server = call->request->server;
     const char *id = call->request->params.node;
-    CAIRN_TRY(cairn_srv_thawed(server, err));
-    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, change_lease, call, err));
+    CAIRN_TRY(srv_thawed(server, err));
+    CAIRN_TRY(srv_catalog_write(server->catalog, change_lease, call, err));
     if (call->drop)
         cairn_log(INFO, "lease.given_back", "version=%s lease=%s", call->leased.version.text, id);
     (void)cairn_text_copy(call->leased.id, sizeof(call->leased.id), id);
-    return cairn_srv_reply_json(reply, 200, leased_json(&call->leased), err);
+    return srv_reply_json(reply, 200, leased_json(&call->leased), err);
 }
 
-enum cairn_code cairn_srv_on_lease_renew(struct cairn_srv_request *request,
-                                         struct cairn_srv_reply *reply, struct cairn_error *err) {
+SRV_HANDLER(lease_renew) {
     CAIRN_AUTO_JSON json_t *body = NULL;
     struct cairn_msg_lease_renew said = {0};
-    if (request->body.size) CAIRN_TRY(cairn_srv_body(request, 100, &body, err));
+    if (request->body.size) CAIRN_TRY(srv_body(request, 100, &body, err));
     if (body) CAIRN_TRY(cairn_msg_lease_renew_read(body, "", &said, err));
     struct lease_call call = {.request = request};
     call.leased.ttl_s = said.ttl_s ? said.ttl_s : LEASE_S;
     return serve_change(&call, reply, err);
 }
 
-enum cairn_code cairn_srv_on_lease_drop(struct cairn_srv_request *request,
-                                        struct cairn_srv_reply *reply, struct cairn_error *err) {
+SRV_HANDLER(lease_drop) {
     struct lease_call call = {.request = request, .drop = true};
     return serve_change(&call, reply, err);
 }
 
-static enum cairn_code list_leases(struct cairn_srv_tx *tx, void *argument,
-                                   struct cairn_error *err) {
-    struct lease_call *call = argument;
-    json_decref(call->items);
-    call->items = NULL;
-    CAIRN_TRY(find_leasable(tx, call, call->request->params.ref, err));
-    return cairn_srv_read_leases_of(tx, call->leased.version.text, call->leased.step, &call->items,
-                                    err);
-}
-
-enum cairn_code cairn_srv_on_lease_list(struct cairn_srv_request *request,
-                                        struct cairn_srv_reply *reply, struct cairn_error *err) {
+SRV_HANDLER(lease_list) {
     struct lease_call call = {.request = request};
-    CAIRN_TRY(cairn_srv_thawed(request->server, err));
-    enum cairn_code code =
-        cairn_srv_catalog_read(request->server->catalog, list_leases, &call, err);
-    if (code) json_decref(call.items);
-    if (code) return code;
-    return cairn_srv_reply_page(reply, call.items, NULL, err);
+    json_t *items = NULL;
+    CAIRN_TRY(srv_thawed(request->server, err));
+    {
+        SRV_LOOK(look, request->server->catalog, err);
+        CAIRN_TRY(find_leasable(look.tx, &call, request->params.ref, err));
+        CAIRN_TRY(
+            srv_read_leases_of(look.tx, call.leased.version.text, call.leased.step, &items, err));
+    }
+    return srv_reply_page(reply, items, NULL, err);
 }

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <strings.h>
 
-#include "common/lock.h"
 #include "common/memory.h"
 #include "server/http/waiters.h"
 #include "server/reads/stream.h"
@@ -34,8 +33,8 @@ static bool digits(const char **at, uint64_t *ret) {
     return *at > from;
 }
 
-enum cairn_code cairn_srv_range_parse(const char *text, uint64_t size, uint64_t *ret_begin,
-                                      uint64_t *ret_end, struct cairn_error *err) {
+enum cairn_code srv_range_parse(const char *text, uint64_t size, uint64_t *ret_begin,
+                                uint64_t *ret_end, struct cairn_error *err) {
     static const char unit[] = "bytes=";
     const char *at = text + sizeof(unit) - 1;
     if (strncasecmp(text, unit, sizeof(unit) - 1))
@@ -63,9 +62,9 @@ enum cairn_code cairn_srv_range_parse(const char *text, uint64_t size, uint64_t 
 /* ---- the answer ---- */
 
 struct send {
-    struct cairn_srv_request *request;
-    struct cairn_srv_reply *reply;
-    struct cairn_srv_source *source;
+    struct srv_request *request;
+    struct srv_reply *reply;
+    struct srv_source *source;
     const char *what, *tag;
     uint64_t begin, end;
 };
@@ -73,15 +72,15 @@ struct send {
 /* In the order of RFC 9110, 13.2.2. */
 static enum cairn_code judge_conditions(struct send *send, bool *ret_done,
                                         struct cairn_error *err) {
-    const struct cairn_srv_request *request = send->request;
+    const struct srv_request *request = send->request;
     uint64_t size = send->source->size_bytes;
     *ret_done = false;
     send->begin = 0;
     send->end = size;
     send->reply->status = 200;
-    if (request->if_match[0] && !cairn_srv_tag_listed(request->if_match, send->tag, false))
+    if (request->if_match[0] && !srv_tag_listed(request->if_match, send->tag, false))
         return cairn_fail(err, CAIRN_PRECONDITION, "the %s's ETag is %s", send->what, send->tag);
-    if (cairn_srv_tag_listed(request->if_none_match, send->tag, true)) {
+    if (srv_tag_listed(request->if_none_match, send->tag, true)) {
         send->reply->status = 304;
         *ret_done = true;
         return CAIRN_OK;
@@ -90,92 +89,91 @@ static enum cairn_code judge_conditions(struct send *send, bool *ret_done,
     if (strncasecmp(request->range, "bytes=", 6) != 0 || strchr(request->range, ',') ||
         (request->if_range[0] && strcmp(request->if_range, send->tag)))
         return CAIRN_OK;
-    enum cairn_code code =
-        cairn_srv_range_parse(request->range, size, &send->begin, &send->end, err);
+    enum cairn_code code = srv_range_parse(request->range, size, &send->begin, &send->end, err);
     if (code) {
-        cairn_srv_reply_header(send->reply, "Content-Range", "bytes */%" PRIu64, size);
+        srv_reply_header(send->reply, "Content-Range", "bytes */%" PRIu64, size);
         return code;
     }
     send->reply->status = 206;
-    cairn_srv_reply_header(send->reply, "Content-Range", "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64,
-                           send->begin, send->end - 1, size);
+    srv_reply_header(send->reply, "Content-Range", "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64,
+                     send->begin, send->end - 1, size);
     return CAIRN_OK;
 }
 
 /* Parks a request without a slot (stream.h#3) for up to 20 s, then *err stays as the caller set it.
  * Only time makes a reader count as stalled, so it looks again every 500 ms. */
 static enum cairn_code wait_for_slot(struct send *send, struct cairn_error *err) {
-    const struct cairn_srv_request *request = send->request;
-    uint64_t now_ms = cairn_srv_mono_ms(request->server);
+    const struct srv_request *request = send->request;
+    uint64_t now_ms = srv_mono_ms(request->server);
     uint64_t until_ms = request->arrived_ms + SLOT_WAIT_MS;
     if (now_ms >= until_ms) return CAIRN_BUSY;
     if (err) *err = (struct cairn_error){0};
     send->reply->park = true;
-    send->reply->park_key = cairn_srv_key_of(CAIRN_SRV_STREAMS_KEY);
+    send->reply->park_key = srv_key_of(SRV_STREAMS_KEY);
     send->reply->park_until_ms = cairn_min_u64(now_ms + LOOK_AGAIN_MS, until_ms);
     return CAIRN_OK;
 }
 
 /* Sends small files without a stream, since a model's folder may have thousands. */
-static void send_whole(struct cairn_srv_reply *reply) {
+static void send_whole(struct srv_reply *reply) {
     if (reply->flow.size_bytes > WHOLE_BYTES_MAX) return;
     reply->body.limit = WHOLE_BYTES_MAX;
-    if (!cairn_srv_stream_whole(reply->flow.owner, &reply->body)) return;
+    if (!srv_stream_whole(reply->flow.owner, &reply->body)) return;
     reply->flow.free(reply->flow.owner);
-    reply->flow = (struct cairn_srv_flow){0};
+    reply->flow = (struct srv_flow){0};
 }
 
 static enum cairn_code send_bytes(struct send *send, struct cairn_error *err) {
-    struct cairn_srv_request *request = send->request;
+    struct srv_request *request = send->request;
     bool done = false;
     CAIRN_TRY(judge_conditions(send, &done, err));
     send->reply->content_type = "application/octet-stream";
-    cairn_srv_reply_header(send->reply, "ETag", "%s", send->tag);
-    cairn_srv_reply_header(send->reply, "Accept-Ranges", "bytes");
-    cairn_srv_reply_cached(request, send->reply);
+    srv_reply_header(send->reply, "ETag", "%s", send->tag);
+    srv_reply_header(send->reply, "Accept-Ranges", "bytes");
+    srv_reply_cached(request, send->reply);
     if (done || send->begin == send->end) return CAIRN_OK;
     if (request->head_only) {
         send->reply->head_bytes = send->end - send->begin;
         return CAIRN_OK;
     }
-    struct cairn_srv_stream_options options = {.server = request->server,
-                                               .worker = request->store,
-                                               .take_source = CAIRN_TAKE(send->source),
-                                               .begin = send->begin,
-                                               .end = send->end};
-    enum cairn_code code = cairn_srv_stream_open(&options, &send->reply->flow, err);
+    struct srv_stream_options options = {.server = request->server,
+                                         .worker = request->store,
+                                         .take_source = CAIRN_TAKE(send->source),
+                                         .begin = send->begin,
+                                         .end = send->end};
+    enum cairn_code code = srv_stream_open(&options, &send->reply->flow, err);
     /* A problem answer must not carry the headers of the bytes. */
     if (code) send->reply->header_count = 0;
     if (!code) send_whole(send->reply);
     return code == CAIRN_BUSY ? wait_for_slot(send, err) : code;
 }
 
-enum cairn_code cairn_srv_send(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
-                               struct cairn_srv_source *take_source, const char *what,
-                               const char *tag, struct cairn_error *err) {
+enum cairn_code srv_send(struct srv_request *request, struct srv_reply *reply,
+                         struct srv_source *take_source, const char *what, const char *tag,
+                         struct cairn_error *err) {
     struct send send = {
         .request = request, .reply = reply, .source = take_source, .what = what, .tag = tag};
     enum cairn_code code = send_bytes(&send, err);
-    cairn_srv_source_free(send.source);
+    srv_source_free(send.source);
     return code;
 }
 
 /* ---- slots ---- */
 
 /* Under one lock: holders, newest first, and owners that want a slot back, oldest first. */
-struct cairn_srv_read_slots {
+struct srv_read_slots {
     struct cairn_lock lock;
     size_t capacity;
     struct {
         size_t held;
-        struct cairn_srv_read_slot *holders;
-        struct cairn_srv_read_slot *waiting, **waiting_end;
+        struct srv_read_slot *holders;
+        struct srv_read_slot *waiting, **waiting_end;
     } locked;
 };
 
-enum cairn_code cairn_srv_read_slots_new(size_t capacity, struct cairn_srv_read_slots **ret,
-                                         struct cairn_error *err) {
-    struct cairn_srv_read_slots *slots = calloc(1, sizeof(*slots));
+enum cairn_code srv_read_slots_new(size_t capacity, struct srv_read_slots **ret,
+                                   struct cairn_error *err) {
+    struct srv_read_slots *slots = calloc(1, sizeof(*slots));
     if (!slots) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the slots of reads");
     cairn_lock_init(&slots->lock, CAIRN_LOCK_server_read_slots);
     slots->capacity = capacity;
@@ -184,7 +182,7 @@ enum cairn_code cairn_srv_read_slots_new(size_t capacity, struct cairn_srv_read_
     return CAIRN_OK;
 }
 
-void cairn_srv_read_slots_free(struct cairn_srv_read_slots *slots) {
+void srv_read_slots_free(struct srv_read_slots *slots) {
     if (!slots) return;
     CAIRN_ASSERT(!slots->locked.held);
     CAIRN_ASSERT(!slots->locked.waiting);
@@ -194,7 +192,7 @@ void cairn_srv_read_slots_free(struct cairn_srv_read_slots *slots) {
 
 /* ---- functions that need the lock ---- */
 
-static void take_out(struct cairn_srv_read_slots *slots, struct cairn_srv_read_slot *slot) {
+static void take_out(struct srv_read_slots *slots, struct srv_read_slot *slot) {
     if (!slot->at) return; /* it has lent its slot and wants none yet */
     if (slots->locked.waiting_end == &slot->next) slots->locked.waiting_end = slot->at;
     *slot->at = slot->next;
@@ -203,7 +201,7 @@ static void take_out(struct cairn_srv_read_slots *slots, struct cairn_srv_read_s
     slot->at = NULL;
 }
 
-static void hold(struct cairn_srv_read_slots *slots, struct cairn_srv_read_slot *slot) {
+static void hold(struct srv_read_slots *slots, struct srv_read_slot *slot) {
     CAIRN_ASSERT(slots->locked.held < slots->capacity); /* server/reads/send.h#3 */
     slots->locked.held++;
     slot->held = true;
@@ -213,14 +211,14 @@ static void hold(struct cairn_srv_read_slots *slots, struct cairn_srv_read_slot 
     slots->locked.holders = slot;
 }
 
-static void let_go(struct cairn_srv_read_slots *slots, struct cairn_srv_read_slot *slot) {
+static void let_go(struct srv_read_slots *slots, struct srv_read_slot *slot) {
     take_out(slots, slot);
     slots->locked.held -= slot->held;
     slot->held = false;
 }
 
-static bool borrow(struct cairn_srv_read_slots *slots) {
-    for (struct cairn_srv_read_slot *one = slots->locked.holders; one; one = one->next) {
+static bool borrow(struct srv_read_slots *slots) {
+    for (struct srv_read_slot *one = slots->locked.holders; one; one = one->next) {
         if (!one->lend(one)) continue;
         let_go(slots, one);
         return true;
@@ -229,8 +227,8 @@ static bool borrow(struct cairn_srv_read_slots *slots) {
 }
 
 /* server/reads/send.h#4: owners that want a slot back come first. */
-static void serve_waiting(struct cairn_srv_read_slots *slots) {
-    for (struct cairn_srv_read_slot *first; (first = slots->locked.waiting);) {
+static void serve_waiting(struct srv_read_slots *slots) {
+    for (struct srv_read_slot *first; (first = slots->locked.waiting);) {
         if (slots->locked.held == slots->capacity && !borrow(slots)) return;
         take_out(slots, first);
         hold(slots, first);
@@ -240,8 +238,7 @@ static void serve_waiting(struct cairn_srv_read_slots *slots) {
 
 /* ---- public functions of slots ---- */
 
-bool cairn_srv_read_slots_take(struct cairn_srv_read_slots *slots,
-                               struct cairn_srv_read_slot *slot) {
+bool srv_read_slots_take(struct srv_read_slots *slots, struct srv_read_slot *slot) {
     CAIRN_HOLD(&slots->lock);
     serve_waiting(slots);
     if (slots->locked.waiting) return false;
@@ -250,8 +247,7 @@ bool cairn_srv_read_slots_take(struct cairn_srv_read_slots *slots,
     return true;
 }
 
-bool cairn_srv_read_slots_want(struct cairn_srv_read_slots *slots,
-                               struct cairn_srv_read_slot *slot) {
+bool srv_read_slots_want(struct srv_read_slots *slots, struct srv_read_slot *slot) {
     CAIRN_HOLD(&slots->lock);
     if (slot->held) return true; /* the slot was never lent */
     CAIRN_ASSERT(!slot->at);
@@ -262,13 +258,12 @@ bool cairn_srv_read_slots_want(struct cairn_srv_read_slots *slots,
     return false;
 }
 
-void cairn_srv_read_slots_look(struct cairn_srv_read_slots *slots) {
+void srv_read_slots_look(struct srv_read_slots *slots) {
     CAIRN_HOLD(&slots->lock);
     serve_waiting(slots);
 }
 
-void cairn_srv_read_slots_leave(struct cairn_srv_read_slots *slots,
-                                struct cairn_srv_read_slot *slot) {
+void srv_read_slots_leave(struct srv_read_slots *slots, struct srv_read_slot *slot) {
     CAIRN_HOLD(&slots->lock);
     let_go(slots, slot);
     serve_waiting(slots);
@@ -279,7 +274,7 @@ void cairn_srv_read_slots_leave(struct cairn_srv_read_slots *slots,
 /* A stack of idle chunks: the last one given back is still in the CPU's cache. */
 #define IDLE_MAX 16
 
-struct cairn_srv_chunks {
+struct srv_chunks {
     struct cairn_lock lock;
     size_t bytes, capacity;
     struct {
@@ -289,9 +284,9 @@ struct cairn_srv_chunks {
     } locked;
 };
 
-enum cairn_code cairn_srv_chunks_new(size_t bytes, size_t capacity, struct cairn_srv_chunks **ret,
-                                     struct cairn_error *err) {
-    struct cairn_srv_chunks *chunks = calloc(1, sizeof(*chunks));
+enum cairn_code srv_chunks_new(size_t bytes, size_t capacity, struct srv_chunks **ret,
+                               struct cairn_error *err) {
+    struct srv_chunks *chunks = calloc(1, sizeof(*chunks));
     if (!chunks) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the chunks of reads");
     cairn_lock_init(&chunks->lock, CAIRN_LOCK_server_chunks);
     chunks->bytes = bytes;
@@ -301,7 +296,7 @@ enum cairn_code cairn_srv_chunks_new(size_t bytes, size_t capacity, struct cairn
 }
 
 /* An idle chunk, or NULL; needs the lock. */
-static void *pop(struct cairn_srv_chunks *chunks) {
+static void *pop(struct srv_chunks *chunks) {
     size_t count = chunks->locked.idle_count;
     if (!count) return NULL;
     chunks->locked.idle_count = count - 1;
@@ -309,7 +304,7 @@ static void *pop(struct cairn_srv_chunks *chunks) {
     return chunks->locked.idle[count - 1];
 }
 
-void cairn_srv_chunks_free(struct cairn_srv_chunks *chunks) {
+void srv_chunks_free(struct srv_chunks *chunks) {
     if (!chunks) return;
     CAIRN_ASSERT(!chunks->locked.used);
     for (void *data; (data = pop(chunks));) cairn_pages_unmap(data, chunks->bytes);
@@ -317,7 +312,7 @@ void cairn_srv_chunks_free(struct cairn_srv_chunks *chunks) {
     free(chunks);
 }
 
-void *cairn_srv_chunks_take(struct cairn_srv_chunks *chunks) {
+void *srv_chunks_take(struct srv_chunks *chunks) {
     cairn_lock_take(&chunks->lock);
     void *data = pop(chunks);
     chunks->locked.used++;
@@ -330,7 +325,7 @@ void *cairn_srv_chunks_take(struct cairn_srv_chunks *chunks) {
     return NULL;
 }
 
-void cairn_srv_chunks_give(struct cairn_srv_chunks *chunks, void *data) {
+void srv_chunks_give(struct srv_chunks *chunks, void *data) {
     if (!data) return;
     cairn_lock_take(&chunks->lock);
     chunks->locked.used--;
@@ -341,7 +336,7 @@ void cairn_srv_chunks_give(struct cairn_srv_chunks *chunks, void *data) {
     if (!keep) cairn_pages_unmap(data, chunks->bytes);
 }
 
-void cairn_srv_chunks_look(struct cairn_srv_chunks *chunks) {
+void srv_chunks_look(struct srv_chunks *chunks) {
     void *spare[IDLE_MAX];
     size_t count = 0;
     {
@@ -352,7 +347,7 @@ void cairn_srv_chunks_look(struct cairn_srv_chunks *chunks) {
     while (count) cairn_pages_unmap(spare[--count], chunks->bytes);
 }
 
-size_t cairn_srv_chunks_idle(struct cairn_srv_chunks *chunks) {
+size_t srv_chunks_idle(struct srv_chunks *chunks) {
     CAIRN_HOLD(&chunks->lock);
     return chunks->locked.idle_count;
 }

@@ -31,51 +31,46 @@
 #include "server/reads/source.h"
 
 /* tag: the ETag, with quotes; what: the kind of resource, for error messages. */
-enum cairn_code cairn_srv_send(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
-                               struct cairn_srv_source *take_source, const char *what,
-                               const char *tag, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_send(struct srv_request *request, struct srv_reply *reply,
+                         struct srv_source *take_source, const char *what, const char *tag,
+                         struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- ranges ---- */
 
 /* *ret_begin and *ret_end: half open, within an object of size bytes. */
-enum cairn_code cairn_srv_range_parse(const char *text, uint64_t size, uint64_t *ret_begin,
-                                      uint64_t *ret_end, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_range_parse(const char *text, uint64_t size, uint64_t *ret_begin,
+                                uint64_t *ret_end, struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- slots ---- */
 
-struct cairn_srv_read_slots;
-struct cairn_srv_read_slot {
+struct srv_read_slot {
     /* Another reader needs the slot: an owner that can pause frees its memory and returns true. */
-    bool (*lend)(struct cairn_srv_read_slot *slot);
-    void (*got)(struct cairn_srv_read_slot *slot); /* after want(): the slot is held again */
-    struct cairn_srv_read_slot *next, **at;        /* links of the lists in send.c */
+    bool (*lend)(struct srv_read_slot *slot);
+    void (*got)(struct srv_read_slot *slot); /* after want(): the slot is held again */
+    struct srv_read_slot *next, **at;        /* links of the lists in send.c */
     bool held;
 };
 
-enum cairn_code cairn_srv_read_slots_new(size_t capacity, struct cairn_srv_read_slots **ret,
-                                         struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_srv_read_slots_free(struct cairn_srv_read_slots *slots); /* NULL is fine; none is held */
+enum cairn_code srv_read_slots_new(size_t capacity, struct srv_read_slots **ret,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+void srv_read_slots_free(struct srv_read_slots *slots); /* NULL is fine; none is held */
 /* For a new reader: false when all slots are held and none is lent, or other readers wait. */
-bool cairn_srv_read_slots_take(struct cairn_srv_read_slots *slots,
-                               struct cairn_srv_read_slot *slot) CAIRN_MUST_USE;
+bool srv_read_slots_take(struct srv_read_slots *slots, struct srv_read_slot *slot) CAIRN_MUST_USE;
 /* For an owner that has lent its slot: true when it still holds it, else got() is called. */
-bool cairn_srv_read_slots_want(struct cairn_srv_read_slots *slots,
-                               struct cairn_srv_read_slot *slot) CAIRN_MUST_USE;
+bool srv_read_slots_want(struct srv_read_slots *slots, struct srv_read_slot *slot) CAIRN_MUST_USE;
 /* To be called periodically: time alone makes holders able to lend. */
-void cairn_srv_read_slots_look(struct cairn_srv_read_slots *slots);
+void srv_read_slots_look(struct srv_read_slots *slots);
 /* The owner ends, whether its slot is held, lent or wanted. */
-void cairn_srv_read_slots_leave(struct cairn_srv_read_slots *slots,
-                                struct cairn_srv_read_slot *slot);
+void srv_read_slots_leave(struct srv_read_slots *slots, struct srv_read_slot *slot);
 
 /* ---- chunks ---- */
 
-struct cairn_srv_chunks;
-enum cairn_code cairn_srv_chunks_new(size_t bytes, size_t capacity, struct cairn_srv_chunks **ret,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_srv_chunks_free(struct cairn_srv_chunks *chunks); /* NULL is fine; none is in use */
+enum cairn_code srv_chunks_new(size_t bytes, size_t capacity, struct srv_chunks **ret,
+                               struct cairn_error *err) CAIRN_MUST_USE;
+void srv_chunks_free(struct srv_chunks *chunks); /* NULL is fine; none is in use */
 /* NULL: no memory. A chunk is not zeroed: it holds bytes of an earlier read. */
-void *cairn_srv_chunks_take(struct cairn_srv_chunks *chunks) CAIRN_MUST_USE;
-void cairn_srv_chunks_give(struct cairn_srv_chunks *chunks, void *data);
+void *srv_chunks_take(struct srv_chunks *chunks) CAIRN_MUST_USE;
+void srv_chunks_give(struct srv_chunks *chunks, void *data);
 /* To be called periodically: frees chunks that stayed idle since the last call. */
-void cairn_srv_chunks_look(struct cairn_srv_chunks *chunks);
-size_t cairn_srv_chunks_idle(struct cairn_srv_chunks *chunks);
+void srv_chunks_look(struct srv_chunks *chunks);
+size_t srv_chunks_idle(struct srv_chunks *chunks);

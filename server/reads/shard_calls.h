@@ -18,25 +18,21 @@
 
 #include "server/http/request.h"
 #include "server/ledger/versions.h"
-#include "server/server.h"
 
 /* The version in the path; fails unless it is readable. */
-enum cairn_code cairn_srv_readable(struct cairn_srv_request *request, struct cairn_srv_version *ret,
-                                   struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_readable(struct srv_request *request, struct srv_version *ret,
+                             struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- presigned URLs ---- */
 
 /* The nearest store that has the version whole and can presign; NULL: none. */
-enum cairn_code cairn_srv_urls_find(struct cairn_srv *server,
-                                    const struct cairn_srv_version *version,
-                                    struct cairn_store **ret,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_urls_find(struct srv *server, const struct srv_version *version,
+                              struct cairn_store **ret, struct cairn_error *err) CAIRN_MUST_USE;
 /* Life of a new URL, apart from its keys' life; leased_ms: rest of the caller's lease (Q29). */
-enum cairn_code cairn_srv_urls_life(struct cairn_srv *server,
-                                    const struct cairn_srv_version *version, uint64_t leased_ms,
-                                    uint32_t *ret_s, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_urls_life(struct srv *server, const struct srv_version *version,
+                              uint64_t leased_ms, uint32_t *ret_s,
+                              struct cairn_error *err) CAIRN_MUST_USE;
 /* ret_life_s: life_s, cut to the life of the keys; may be NULL. */
-enum cairn_code cairn_srv_urls_sign(struct cairn_store *store,
-                                    const struct cairn_srv_version *version, const char *shard,
-                                    uint32_t life_s, struct cairn_buf *ret_url,
-                                    uint32_t *ret_life_s, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_urls_sign(struct cairn_store *store, const struct srv_version *version,
+                              const char *shard, uint32_t life_s, struct cairn_buf *ret_url,
+                              uint32_t *ret_life_s, struct cairn_error *err) CAIRN_MUST_USE;

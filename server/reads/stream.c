@@ -12,18 +12,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/clock.h"
-#include "common/lock.h"
 #include "common/log.h"
 #include "common/memory.h"
 #include "server/guard/jobs.h"
 #include "server/http/waiters.h"
-#include "server/ledger/leases.h"
 #include "server/metrics.h"
 #include "server/reads/send.h"
-#include "server/reads/source.h"
 
-#define CHUNK_BYTES CAIRN_SRV_STREAM_CHUNK_BYTES
+#define CHUNK_BYTES SRV_STREAM_CHUNK_BYTES
 #define STEP_BYTES (256 * CAIRN_KIB)
 #define READY_STEP_BYTES CAIRN_BLOCK_BYTES /* the smallest verifiable unit */
 #define SILENT_MS 2000 /* a reader that takes nothing for so long lends its slot */
@@ -33,31 +29,30 @@
 /* ---- leases (Q29): counted per version in memory, with one catalog row each ---- */
 
 struct leased_version {
-    struct cairn_srv_task task; /* first */
+    struct srv_task task; /* first */
     struct leased_version *next;
-    struct cairn_srv *server;
+    struct srv *server;
     struct cairn_version_id version;
     size_t count;        /* answers under way */
     uint64_t renewed_ms; /* mono clock; 0: no row */
     bool queued;         /* the task is queued or runs */
 };
-struct cairn_srv_stream_leases {
+struct srv_stream_leases {
     struct cairn_lock lock;
     struct {
         struct leased_version *first;
     } locked;
 };
 
-enum cairn_code cairn_srv_stream_leases_new(struct cairn_srv_stream_leases **ret,
-                                            struct cairn_error *err) {
-    struct cairn_srv_stream_leases *leases = calloc(1, sizeof(*leases));
+enum cairn_code srv_stream_leases_new(struct srv_stream_leases **ret, struct cairn_error *err) {
+    struct srv_stream_leases *leases = calloc(1, sizeof(*leases));
     if (!leases) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for leases of downloads");
     cairn_lock_init(&leases->lock, CAIRN_LOCK_server_stream_leases);
     *ret = leases;
     return CAIRN_OK;
 }
 
-void cairn_srv_stream_leases_free(struct cairn_srv_stream_leases *leases) {
+void srv_stream_leases_free(struct srv_stream_leases *leases) {
     if (!leases) return;
     for (struct leased_version *one = leases->locked.first, *next = NULL; one; one = next) {
         next = one->next;
@@ -68,31 +63,28 @@ void cairn_srv_stream_leases_free(struct cairn_srv_stream_leases *leases) {
 }
 
 struct lease_change {
-    struct cairn_srv *server;
+    struct srv *server;
     struct leased_version *entry;
     char job[80];
-    char id[CAIRN_SRV_READ_LEASE_BYTES];
+    char id[SRV_READ_LEASE_BYTES];
     bool put; /* the row was written, not dropped */
 };
 
-static enum cairn_code put_lease(struct cairn_srv_tx *tx, struct lease_change *change,
+static enum cairn_code put_lease(struct srv_tx *tx, struct lease_change *change,
                                  struct cairn_error *err) {
     bool made = false;
-    CAIRN_TRY(cairn_srv_ticks_advance(tx, change->server, err));
-    struct cairn_srv_read_lease lease = {.version = change->entry->version.text,
-                                         .job = change->job,
-                                         .until_tick =
-                                             cairn_srv_ticks_now(change->server) + LEASE_S * 1000,
-                                         .wall_ms = cairn_srv_wall_ms(change->server)};
+    CAIRN_TRY(srv_ticks_advance(tx, change->server, err));
+    struct srv_read_lease lease = {.version = change->entry->version.text,
+                                   .job = change->job,
+                                   .until_tick = srv_ticks_now(change->server) + LEASE_S * 1000,
+                                   .wall_ms = srv_wall_ms(change->server)};
     memcpy(lease.id, change->id, sizeof(lease.id));
-    return cairn_srv_read_lease_take(tx, &lease, &made, err);
+    return srv_read_lease_take(tx, &lease, &made, err);
 }
 
 /* Lease changes run one at a time and count answers here, so an answer that begins during a drop
  * has its row written afterwards. */
-static enum cairn_code settle_lease(struct cairn_srv_tx *tx, void *argument,
-                                    struct cairn_error *err) {
-    struct lease_change *change = argument;
+SRV_CHANGE(settle_lease, struct lease_change *change) {
     bool found = false;
     {
         CAIRN_HOLD(&change->server->stream_leases->lock);
@@ -100,24 +92,24 @@ static enum cairn_code settle_lease(struct cairn_srv_tx *tx, void *argument,
         if (!change->put) change->entry->renewed_ms = 0;
     }
     if (change->put) return put_lease(tx, change, err);
-    return cairn_srv_read_lease_drop(tx, change->id, change->entry->version.text, &found, err);
+    return srv_read_lease_drop(tx, change->id, change->entry->version.text, &found, err);
 }
 
 /* *entry has an answer under way or is queued. False: its row was dropped, or may stay. */
-static bool write_row(struct cairn_srv *server, struct leased_version *entry) {
+static bool write_row(struct srv *server, struct leased_version *entry) {
     struct lease_change change = {.server = server, .entry = entry};
     struct cairn_error why = {0};
     snprintf(change.job, sizeof(change.job), "downloads through server %.40s",
-             cairn_srv_catalog_server(server->catalog));
-    cairn_srv_read_lease_name(entry->version.text, change.job, change.id);
-    if (!cairn_srv_catalog_write(server->catalog, settle_lease, &change, &why)) return change.put;
+             srv_catalog_server(server->catalog));
+    srv_read_lease_name(entry->version.text, change.job, change.id);
+    if (!srv_catalog_write(server->catalog, settle_lease, &change, &why)) return change.put;
     cairn_log(WARN, "lease.untaken", "version=%s cause=\"%s\"", entry->version.text, why.message);
     return false;
 }
 
-static void settle_in_pool(struct cairn_srv_task *task, struct cairn_store_worker *worker) {
+static void settle_in_pool(struct srv_task *task, struct cairn_store_worker *worker) {
     struct leased_version *entry = (struct leased_version *)task;
-    struct cairn_srv_stream_leases *leases = entry->server->stream_leases;
+    struct srv_stream_leases *leases = entry->server->stream_leases;
     (void)worker;
     for (bool has_row = true; has_row;) {
         has_row = write_row(entry->server, entry);
@@ -135,10 +127,10 @@ static void settle_in_pool(struct cairn_srv_task *task, struct cairn_store_worke
 /* Needs the lock. */
 static void queue_settling(struct leased_version *entry) {
     entry->task.run = settle_in_pool;
-    entry->queued = cairn_srv_pool_push(entry->server->reads, &entry->task);
+    entry->queued = srv_pool_push(entry->server->reads, &entry->task);
 }
 
-static struct leased_version *find_entry(struct cairn_srv_stream_leases *leases,
+static struct leased_version *find_entry(struct srv_stream_leases *leases,
                                          const struct cairn_version_id *version) {
     struct leased_version *one = leases->locked.first;
     while (one && strcmp(one->version.text, version->text) != 0) one = one->next;
@@ -153,8 +145,8 @@ static bool is_due(struct leased_version *entry) {
 }
 
 /* false: no memory; no give_lease() is due. */
-static bool take_lease(struct cairn_srv *server, const struct cairn_version_id *version) {
-    struct cairn_srv_stream_leases *leases = server->stream_leases;
+static bool take_lease(struct srv *server, const struct cairn_version_id *version) {
+    struct srv_stream_leases *leases = server->stream_leases;
     struct leased_version *made = calloc(1, sizeof(*made)), *entry = NULL;
     bool due = false;
     if (!made) return false;
@@ -174,13 +166,13 @@ static bool take_lease(struct cairn_srv *server, const struct cairn_version_id *
     return true;
 }
 
-static void renew_lease(struct cairn_srv *server, const struct cairn_version_id *version) {
+static void renew_lease(struct srv *server, const struct cairn_version_id *version) {
     CAIRN_HOLD(&server->stream_leases->lock);
     struct leased_version *entry = find_entry(server->stream_leases, version);
     if (entry && !entry->queued && is_due(entry)) queue_settling(entry);
 }
 
-static void give_lease(struct cairn_srv *server, const struct cairn_version_id *version) {
+static void give_lease(struct srv *server, const struct cairn_version_id *version) {
     CAIRN_HOLD(&server->stream_leases->lock);
     struct leased_version *entry = find_entry(server->stream_leases, version);
     CAIRN_ASSERT(entry && entry->count);
@@ -203,16 +195,16 @@ enum slot_state {
 };
 
 struct slot {
-    struct cairn_srv_task task; /* first */
-    struct cairn_srv_stream *stream;
+    struct srv_task task; /* first */
+    struct srv_stream *stream;
     uint64_t chunk;
     uint8_t *data; /* not on the heap: pages of its own or a shared chunk; NULL while lent */
     struct cairn_error error; /* the failure, until it is logged */
     _Atomic int state;
 };
-struct cairn_srv_stream {
-    struct cairn_srv_read_slot slot; /* first */
-    struct cairn_srv_stream_options options;
+struct srv_stream {
+    struct srv_read_slot slot; /* first */
+    struct srv_stream_options options;
     size_t head_bytes;         /* of the first chunk */
     size_t slot_bytes;         /* of other chunks but the last */
     _Atomic uint64_t taken_ms; /* mono clock: last time the reader took bytes */
@@ -230,18 +222,17 @@ struct cairn_srv_stream {
 
 /* Full slots share the server's chunks; smaller ranges map just their own bytes. */
 static bool map(struct slot *slot) {
-    const struct cairn_srv_stream *stream = slot->stream;
+    const struct srv_stream *stream = slot->stream;
     if (slot->data) return true;
-    slot->data = stream->slot_bytes == CHUNK_BYTES
-                     ? cairn_srv_chunks_take(stream->options.server->chunks)
-                     : cairn_pages_map(stream->slot_bytes);
+    slot->data = stream->slot_bytes == CHUNK_BYTES ? srv_chunks_take(stream->options.server->chunks)
+                                                   : cairn_pages_map(stream->slot_bytes);
     return slot->data != NULL;
 }
 
 static void unmap(struct slot *slot) {
-    const struct cairn_srv_stream *stream = slot->stream;
+    const struct srv_stream *stream = slot->stream;
     if (stream->slot_bytes == CHUNK_BYTES)
-        cairn_srv_chunks_give(stream->options.server->chunks, slot->data);
+        srv_chunks_give(stream->options.server->chunks, slot->data);
     else
         cairn_pages_unmap(slot->data, stream->slot_bytes);
     slot->data = NULL;
@@ -254,33 +245,33 @@ static void log_failed(struct slot *slot) {
     slot->error.code = CAIRN_OK;
 }
 
-static void drop_holder(struct cairn_srv_stream *stream) {
-    struct cairn_srv *server = stream->options.server;
+static void drop_holder(struct srv_stream *stream) {
+    struct srv *server = stream->options.server;
     if (atomic_fetch_sub(&stream->holders, 1) > 1) return;
     for (size_t i = 0; i < 2; i++) log_failed(&stream->slots[i]);
-    cairn_srv_read_slots_leave(server->read_slots, &stream->slot); /* first: no lend() afterwards */
+    srv_read_slots_leave(server->read_slots, &stream->slot); /* first: no lend() afterwards */
     for (size_t i = 0; i < 2; i++) unmap(&stream->slots[i]);
     if (stream->counted) atomic_fetch_sub(&server->ready_streams, 1);
     if (stream->leased) give_lease(server, &stream->options.take_source->version);
-    cairn_srv_source_free(stream->options.take_source);
+    srv_source_free(stream->options.take_source);
     free(stream);
-    cairn_srv_waiters_wake(server->waiters, CAIRN_SRV_STREAMS_KEY);
+    srv_waiters_wake(server->waiters, SRV_STREAMS_KEY);
 }
 
 /* ---- chunk boundaries ---- */
 
-static uint64_t chunk_of(const struct cairn_srv_stream *stream, uint64_t at) {
+static uint64_t chunk_of(const struct srv_stream *stream, uint64_t at) {
     uint64_t from_first = at - stream->first;
     if (from_first < stream->head_bytes) return 0;
     return 1 + (from_first - stream->head_bytes) / stream->slot_bytes;
 }
 
-static uint64_t begin_of(const struct cairn_srv_stream *stream, uint64_t chunk) {
+static uint64_t begin_of(const struct srv_stream *stream, uint64_t chunk) {
     if (!chunk) return stream->first;
     return stream->first + stream->head_bytes + (chunk - 1) * stream->slot_bytes;
 }
 
-static uint64_t end_of(const struct cairn_srv_stream *stream, uint64_t chunk) {
+static uint64_t end_of(const struct srv_stream *stream, uint64_t chunk) {
     return cairn_min_u64(begin_of(stream, chunk + 1), stream->last);
 }
 
@@ -288,16 +279,16 @@ static uint64_t end_of(const struct cairn_srv_stream *stream, uint64_t chunk) {
 
 static enum cairn_code load_chunk(struct slot *slot, struct cairn_store_worker *worker,
                                   struct cairn_error *err) {
-    const struct cairn_srv_stream *stream = slot->stream;
-    struct cairn_srv_source *source = stream->options.take_source;
+    const struct srv_stream *stream = slot->stream;
+    struct srv_source *source = stream->options.take_source;
     uint64_t from = begin_of(stream, slot->chunk);
     if (stream->leased) renew_lease(stream->options.server, &source->version);
     return source->load(source, worker, from, end_of(stream, slot->chunk) - from, slot->data, err);
 }
 
-static void load_in_pool(struct cairn_srv_task *task, struct cairn_store_worker *worker) {
+static void load_in_pool(struct srv_task *task, struct cairn_store_worker *worker) {
     struct slot *slot = (struct slot *)task;
-    struct cairn_srv_stream *stream = slot->stream;
+    struct srv_stream *stream = slot->stream;
     enum cairn_code code = load_chunk(slot, worker, &slot->error);
     int before = atomic_exchange(&slot->state, code ? SLOT_FAILED : SLOT_READY);
     if (before == SLOT_WAITED_FOR) stream->wake(stream->owner);
@@ -305,18 +296,18 @@ static void load_in_pool(struct cairn_srv_task *task, struct cairn_store_worker 
 }
 
 static void load(struct slot *slot, enum slot_state state) {
-    struct cairn_srv_stream *stream = slot->stream;
+    struct srv_stream *stream = slot->stream;
     slot->task.run = load_in_pool;
     atomic_store(&slot->state, state);
     atomic_fetch_add(&stream->holders, 1);
-    if (map(slot) && cairn_srv_pool_push(stream->options.server->reads, &slot->task)) return;
+    if (map(slot) && srv_pool_push(stream->options.server->reads, &slot->task)) return;
     atomic_store(&slot->state, SLOT_FAILED);
     atomic_fetch_sub(&stream->holders, 1); /* never the last: the caller holds one */
     if (state == SLOT_WAITED_FOR) stream->wake(stream->owner);
 }
 
 /* Loads this chunk; past the end the slot becomes idle for good, which lend() relies on. */
-static void prefetch(struct cairn_srv_stream *stream, uint64_t chunk) {
+static void prefetch(struct srv_stream *stream, uint64_t chunk) {
     if (begin_of(stream, chunk) >= stream->last) {
         atomic_store(&stream->slots[chunk % 2].state, SLOT_IDLE);
         return;
@@ -333,8 +324,8 @@ static bool swap(struct slot *slot, int from, int to) {
 }
 
 /* Frees the memory of a reader that is silent and loads nothing; it is loaded again on resume. */
-static bool lend(struct cairn_srv_read_slot *held) {
-    struct cairn_srv_stream *stream = (struct cairn_srv_stream *)held;
+static bool lend(struct srv_read_slot *held) {
+    struct srv_stream *stream = (struct srv_stream *)held;
     if (atomic_load(&stream->way) == WAY_READY) return true; /* it uses no memory */
     if (cairn_passed_ms(cairn_mono_ms(), atomic_load(&stream->taken_ms)) < SILENT_MS) return false;
     for (size_t i = 0; i < 2; i++) {
@@ -347,8 +338,8 @@ static bool lend(struct cairn_srv_read_slot *held) {
     return true;
 }
 
-static void got_slot(struct cairn_srv_read_slot *slot) {
-    struct cairn_srv_stream *stream = (struct cairn_srv_stream *)slot;
+static void got_slot(struct srv_read_slot *slot) {
+    struct srv_stream *stream = (struct srv_stream *)slot;
     atomic_store(&stream->taken_ms, cairn_mono_ms());
     load(stream->wanted, SLOT_WAITED_FOR);
     for (size_t i = 0; i < 2; i++)
@@ -357,8 +348,8 @@ static void got_slot(struct cairn_srv_read_slot *slot) {
 }
 
 /* Sets the chunk sizes of the range from `first` on. */
-static void divide(struct cairn_srv_stream *stream) {
-    const struct cairn_srv_source *source = stream->options.take_source;
+static void divide(struct srv_stream *stream) {
+    const struct srv_source *source = stream->options.take_source;
     uint64_t chunk = cairn_min_u64(CHUNK_BYTES, source->chunk_bytes);
     uint64_t bytes = stream->last - stream->first;
     stream->slot_bytes = (size_t)cairn_min_u64(chunk - chunk % source->grain_bytes, bytes);
@@ -370,8 +361,8 @@ static void divide(struct cairn_srv_stream *stream) {
 /* ---- ready streams: blocks in memory ---- */
 
 /* Few at once, since their steps are longer; none over TLS, which already loads the event loop. */
-static bool count_ready(struct cairn_srv *server) {
-    const struct cairn_srv_settings *settings = server->settings;
+static bool count_ready(struct srv *server) {
+    const struct srv_settings *settings = server->settings;
     if (settings->tls_cert[0]) return false;
     if (atomic_fetch_add(&server->ready_streams, 1) < settings->ready_streams_max) return true;
     atomic_fetch_sub(&server->ready_streams, 1);
@@ -379,8 +370,8 @@ static bool count_ready(struct cairn_srv *server) {
 }
 
 /* Called before anything is loaded. */
-static void look_for_ready(struct cairn_srv_stream *stream) {
-    struct cairn_srv_source *source = stream->options.take_source;
+static void look_for_ready(struct srv_stream *stream) {
+    struct srv_source *source = stream->options.take_source;
     uint64_t next = end_of(stream, 0);
     if (!source->open_ready || next >= stream->last) return;
     if (!count_ready(stream->options.server)) return;
@@ -392,26 +383,24 @@ static void look_for_ready(struct cairn_srv_stream *stream) {
 }
 
 /* The first chunk was sent, so its slot holds nothing to lend. */
-static void become_ready(struct cairn_srv_stream *stream, struct slot *slot) {
+static void become_ready(struct srv_stream *stream, struct slot *slot) {
     unmap(slot);
     atomic_store(&stream->way, WAY_READY);
 }
 
 /* 0: not in memory. Also 0 for a range that ends within a block, whose rest has no room in `to`. */
-static ssize_t take_ready(struct cairn_srv_stream *stream, uint64_t at, void *to, size_t capacity) {
-    struct cairn_srv_source *source = stream->options.take_source;
+static ssize_t take_ready(struct srv_stream *stream, uint64_t at, void *to, size_t capacity) {
+    struct srv_source *source = stream->options.take_source;
     uint64_t bytes = cairn_min_u64(source->grain_bytes, stream->last - at);
     if (bytes > capacity || at + bytes > stream->options.end) return 0;
     if (stream->leased) renew_lease(stream->options.server, &source->version);
     if (!source->load_ready(source, at, bytes, to)) return 0;
-    cairn_metrics_add(stream->options.server->metrics,
-                      (struct cairn_metric_at){.family = CAIRN_SRV_METRIC_read_ready_bytes_total},
-                      bytes);
+    cairn_metrics_add(stream->options.server->metrics, SRV_METRIC(read_ready_bytes_total), bytes);
     return (ssize_t)bytes;
 }
 
 /* Continues with slots from a block that is not in memory. */
-static void begin_anew(struct cairn_srv_stream *stream, uint64_t at) {
+static void begin_anew(struct srv_stream *stream, uint64_t at) {
     stream->first = at;
     divide(stream);
     for (uint64_t i = 0; i < 2; i++) {
@@ -424,10 +413,10 @@ static void begin_anew(struct cairn_srv_stream *stream, uint64_t at) {
 
 /* ---- the connection's side ---- */
 
-static void init(struct cairn_srv_stream *stream, const struct cairn_srv_stream_options *options) {
-    stream->slot = (struct cairn_srv_read_slot){.lend = lend, .got = got_slot};
+static void init(struct srv_stream *stream, const struct srv_stream_options *options) {
+    stream->slot = (struct srv_read_slot){.lend = lend, .got = got_slot};
     stream->options = *options;
-    const struct cairn_srv_source *source = options->take_source;
+    const struct srv_source *source = options->take_source;
     uint64_t grain = source->grain_bytes, past = options->end % grain;
     stream->first = options->begin - options->begin % grain;
     stream->last =
@@ -439,7 +428,7 @@ static void init(struct cairn_srv_stream *stream, const struct cairn_srv_stream_
     atomic_store(&stream->holders, 1);
 }
 
-static ssize_t copy_out(struct cairn_srv_stream *stream, struct slot *slot, uint64_t at, void *to,
+static ssize_t copy_out(struct srv_stream *stream, struct slot *slot, uint64_t at, void *to,
                         size_t capacity) {
     uint64_t chunk_end = cairn_min_u64(end_of(stream, slot->chunk), stream->options.end);
     uint64_t size = cairn_min_u64(chunk_end - at, capacity);
@@ -455,8 +444,8 @@ static ssize_t copy_out(struct cairn_srv_stream *stream, struct slot *slot, uint
 }
 
 /* Pauses before the slot's state is checked again: the loader may wake the reader any time. */
-static void pause_at(struct cairn_srv_stream *stream, struct slot *slot,
-                     const struct cairn_srv_flow_hooks *hooks) {
+static void pause_at(struct srv_stream *stream, struct slot *slot,
+                     const struct srv_flow_hooks *hooks) {
     stream->wake = hooks->wake;
     stream->owner = hooks->owner;
     stream->wanted = slot;
@@ -464,15 +453,15 @@ static void pause_at(struct cairn_srv_stream *stream, struct slot *slot,
 }
 
 /* Both slots count as lent, whether or not the read slot was lent meanwhile. */
-static void wait_anew(struct cairn_srv_stream *stream, const struct cairn_srv_flow_hooks *hooks) {
+static void wait_anew(struct srv_stream *stream, const struct srv_flow_hooks *hooks) {
     pause_at(stream, &stream->slots[0], hooks);
-    if (cairn_srv_read_slots_want(stream->options.server->read_slots, &stream->slot))
+    if (srv_read_slots_want(stream->options.server->read_slots, &stream->slot))
         got_slot(&stream->slot);
 }
 
 static ssize_t take(void *owner, uint64_t position, void *to, size_t capacity,
-                    const struct cairn_srv_flow_hooks *hooks) {
-    struct cairn_srv_stream *stream = owner;
+                    const struct srv_flow_hooks *hooks) {
+    struct srv_stream *stream = owner;
     uint64_t at = stream->options.begin + position;
     if (atomic_load(&stream->way) == WAY_READY) {
         ssize_t got = take_ready(stream, at, to, capacity);
@@ -490,7 +479,7 @@ static ssize_t take(void *owner, uint64_t position, void *to, size_t capacity,
     pause_at(stream, slot, hooks);
     if (swap(slot, SLOT_LOADING, SLOT_WAITED_FOR)) return 0;
     bool lent = atomic_load(&slot->state) == SLOT_LENT;
-    if (!lent || cairn_srv_read_slots_want(stream->options.server->read_slots, &stream->slot))
+    if (!lent || srv_read_slots_want(stream->options.server->read_slots, &stream->slot))
         hooks->wake(hooks->owner);
     return 0;
 }
@@ -499,14 +488,14 @@ static void free_stream(void *owner) {
     drop_holder(owner);
 }
 
-enum cairn_code cairn_srv_stream_open(const struct cairn_srv_stream_options *options,
-                                      struct cairn_srv_flow *ret, struct cairn_error *err) {
-    struct cairn_srv_stream *stream = calloc(1, sizeof(*stream));
-    struct cairn_srv *server = options->server;
+enum cairn_code srv_stream_open(const struct srv_stream_options *options, struct srv_flow *ret,
+                                struct cairn_error *err) {
+    struct srv_stream *stream = calloc(1, sizeof(*stream));
+    struct srv *server = options->server;
     if (stream) init(stream, options);
-    if (!stream || !cairn_srv_read_slots_take(server->read_slots, &stream->slot)) {
+    if (!stream || !srv_read_slots_take(server->read_slots, &stream->slot)) {
         free(stream);
-        cairn_srv_source_free(options->take_source);
+        srv_source_free(options->take_source);
         return cairn_fail(err, CAIRN_BUSY, "too many shards are being read through this server");
     }
     if (!map(&stream->slots[0])) {
@@ -525,16 +514,16 @@ enum cairn_code cairn_srv_stream_open(const struct cairn_srv_stream_options *opt
     atomic_store(&stream->taken_ms, cairn_mono_ms());
     if (!stream->counted) prefetch(stream, 1); /* slot 0 is not READY: lend() takes nothing */
     atomic_store(&stream->slots[0].state, SLOT_READY);
-    *ret = (struct cairn_srv_flow){.owner = stream,
-                                   .take = take,
-                                   .free = free_stream,
-                                   .size_bytes = options->end - options->begin,
-                                   .step_bytes = stream->counted ? READY_STEP_BYTES : STEP_BYTES};
+    *ret = (struct srv_flow){.owner = stream,
+                             .take = take,
+                             .free = free_stream,
+                             .size_bytes = options->end - options->begin,
+                             .step_bytes = stream->counted ? READY_STEP_BYTES : STEP_BYTES};
     return CAIRN_OK;
 }
 
-bool cairn_srv_stream_whole(struct cairn_srv_stream *stream, struct cairn_buf *ret) {
-    const struct cairn_srv_stream_options *options = &stream->options;
+bool srv_stream_whole(struct srv_stream *stream, struct cairn_buf *ret) {
+    const struct srv_stream_options *options = &stream->options;
     const struct slot *slot = &stream->slots[0];
     if (end_of(stream, 0) < options->end || atomic_load(&slot->state) != SLOT_READY) return false;
     return !cairn_buf_append(ret, slot->data + (options->begin - stream->first),

@@ -31,27 +31,25 @@
 #include "server/http/request.h"
 
 /* The waiters' key that a stream wakes when it ends. */
-#define CAIRN_SRV_STREAMS_KEY "streams"
-#define CAIRN_SRV_STREAM_CHUNK_BYTES (4 * CAIRN_MIB)
+#define SRV_STREAMS_KEY "streams"
+#define SRV_STREAM_CHUNK_BYTES (4 * CAIRN_MIB)
 
-struct cairn_srv_source;
-struct cairn_srv_stream;
-struct cairn_srv_stream_options {
-    struct cairn_srv *server;
+struct srv_source;
+struct srv_stream;
+struct srv_stream_options {
+    struct srv *server;
     struct cairn_store_worker *worker; /* of the opening thread */
-    struct cairn_srv_source *take_source;
+    struct srv_source *take_source;
     uint64_t begin, end; /* bytes of the source, begin < end */
 };
 /* The flow owns the stream, which owns take_source; freed on failure, too. */
-enum cairn_code cairn_srv_stream_open(const struct cairn_srv_stream_options *options,
-                                      struct cairn_srv_flow *ret,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_stream_open(const struct srv_stream_options *options, struct srv_flow *ret,
+                                struct cairn_error *err) CAIRN_MUST_USE;
 /* True: open has read the whole answer, which is appended; the stream may then be freed. */
-bool cairn_srv_stream_whole(struct cairn_srv_stream *stream, struct cairn_buf *ret) CAIRN_MUST_USE;
+bool srv_stream_whole(struct srv_stream *stream, struct cairn_buf *ret) CAIRN_MUST_USE;
 
 /* ---- leases of the versions that this server sends ---- */
 
-struct cairn_srv_stream_leases;
-enum cairn_code cairn_srv_stream_leases_new(struct cairn_srv_stream_leases **ret,
-                                            struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_srv_stream_leases_free(struct cairn_srv_stream_leases *leases); /* NULL is fine */
+enum cairn_code srv_stream_leases_new(struct srv_stream_leases **ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+void srv_stream_leases_free(struct srv_stream_leases *leases); /* NULL is fine */

@@ -6,85 +6,54 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/documents/committed.h"
-#include "api/table/dtype.h"
-#include "api/table/layout.h"
 #include "common/crc.h"
-#include "common/text.h"
 #include "formats/convert.h"
-#include "plan/boxes.h"
-#include "plan/reads.h"
-#include "server/http/request.h"
 #include "server/reads/send.h"
 #include "server/reads/shard_calls.h"
-#include "server/reads/source.h"
 #include "server/reads/stream.h"
-#include "server/reads/tier_reads.h"
 
 #define TAG_BYTES 96
-#define BUFFER_BYTES CAIRN_SRV_STREAM_CHUNK_BYTES /* the size of server->chunks */
+#define BUFFER_BYTES SRV_STREAM_CHUNK_BYTES /* the size of server->chunks */
 #define PIECES_MAX (UINT32_C(1) << 17)
 #define PART_READ_BYTES (256 * CAIRN_MIB) /* target for one chunk */
 #define TOGETHER 8                        /* elements: they fill bytes, whatever their type */
 
 /* ---- names ---- */
 
-struct names_page {
-    const struct cairn_srv *server;
-    uint64_t limit, from;
-    const char *part; /* substring of the name; NULL: all */
-};
-
-static enum cairn_code read_page(const struct cairn_srv_request *request, struct names_page *ret,
-                                 struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_query_limit(request, &ret->limit, err));
-    char cursor[32];
-    CAIRN_TRY(cairn_srv_cursor_read(request, cursor, sizeof(cursor), err));
-    if (cursor[0]) CAIRN_TRY(cairn_parse_u64(cairn_view_of(cursor), &ret->from, err));
-    ret->part = cairn_query_get(&request->query, "q");
-    return CAIRN_OK;
-}
-
-static enum cairn_code list_names(const struct cairn_layout *layout, const struct names_page *page,
-                                  json_t *items, json_t **ret_next, struct cairn_error *err) {
-    for (uint64_t i = page->from; i < layout->name_count; i++) {
+static enum cairn_code list_names(const struct cairn_layout *layout, uint64_t from,
+                                  struct srv_list *list, struct cairn_error *err) {
+    const char *part = cairn_query_get(&list->request->query, "q"); /* of the name; NULL: all */
+    for (uint64_t i = from; i < layout->name_count && !list->more; i++) {
         struct cairn_view name;
         uint32_t first = 0, count = 0;
+        char next[32];
         cairn_layout_name_at(layout, (uint32_t)i, &name, &first, &count);
-        if (page->part && !memmem(name.data, name.size, page->part, strlen(page->part))) continue;
-        if (json_array_size(items) == page->limit) {
-            char cursor[32];
-            snprintf(cursor, sizeof(cursor), "%llu", (unsigned long long)i);
-            *ret_next = cairn_srv_cursor_write(page->server, cursor);
-            return CAIRN_OK;
-        }
-        if (json_array_append_new(items, cairn_listing_tensor(layout, (uint32_t)i)))
-            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
+        if (part && !memmem(name.data, name.size, part, strlen(part))) continue;
+        snprintf(next, sizeof(next), "%" PRIu64, i + 1);
+        if (srv_list_takes(list, next))
+            CAIRN_TRY(srv_list_add(list, cairn_listing_tensor(layout, (uint32_t)i), err));
     }
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_on_tensor_list(struct cairn_srv_request *request,
-                                         struct cairn_srv_reply *reply, struct cairn_error *err) {
-    struct names_page page = {.server = request->server};
-    CAIRN_TRY(read_page(request, &page, err));
-    CAIRN_AUTO(srv_version) version = {0};
-    CAIRN_TRY(cairn_srv_readable(request, &version, err));
-    CAIRN_AUTO_JSON json_t *items = json_array();
-    json_t *next = NULL;
+SRV_HANDLER(tensor_list) {
+    uint64_t from = 0;
+    SRV_GET(list, list, srv_list_open(request, &list, err));
+    CAIRN_TRY(srv_list_after(&list, &from, err));
+    SRV_GET(version, version, srv_readable(request, &version, err));
     if (version.has_layout) {
-        struct cairn_srv_held *held = NULL;
-        CAIRN_TRY(cairn_srv_cache_layout(request->server, request->store, &version, &held, err));
-        enum cairn_code code = list_names(&held->layout, &page, items, &next, err);
-        cairn_srv_cache_give(request->server, held);
+        struct srv_held *held = NULL;
+        CAIRN_TRY(srv_cache_layout(request->server, request->store, &version, &held, err));
+        enum cairn_code code = list_names(&held->layout, from, &list, err);
+        srv_cache_give(request->server, held);
         if (code) return code;
     }
-    return cairn_srv_reply_page(reply, CAIRN_TAKE(items), next, err);
+    return srv_list_reply(&list, reply, err);
 }
 
 /* ---- one tensor ---- */
 
-static enum cairn_code read_name(const struct cairn_srv_request *request, const char **ret,
+static enum cairn_code read_name(const struct srv_request *request, const char **ret,
                                  struct cairn_error *err) {
     *ret = request->params.tensor;
     if (**ret) return CAIRN_OK;
@@ -97,12 +66,10 @@ static enum cairn_code read_name(const struct cairn_srv_request *request, const 
 }
 
 /* Hints at a tensor that the request may mean, if its name was escaped wrongly in the path. */
-static void hint_at_writing(const struct cairn_srv_request *request,
-                            const struct cairn_layout *layout, const char *name,
-                            struct cairn_srv_reply *reply) {
+static void hint_at_writing(const struct srv_request *request, const struct cairn_layout *layout,
+                            const char *name, struct srv_reply *reply) {
     CAIRN_AUTO(buf) longer = {0}, plain = {0};
-    enum cairn_route_id id = request->route->id;
-    bool word = id == CAIRN_ROUTE_TENSOR_NAMED_DATA || id == CAIRN_ROUTE_TENSOR_NAMED_DATA_HEAD;
+    bool word = strstr(request->route->template_text, "{tensor}/data") != NULL;
     uint32_t index = 0;
     if (cairn_buf_printf(&longer, NULL, "%s/data", name)) return;
     if (word && cairn_layout_find(layout, cairn_buf_view(&longer), &index))
@@ -116,32 +83,27 @@ static void hint_at_writing(const struct cairn_srv_request *request,
                  cairn_short(plain.data).text);
 }
 
-enum cairn_code cairn_srv_on_tensor_get(struct cairn_srv_request *request,
-                                        struct cairn_srv_reply *reply, struct cairn_error *err) {
+SRV_HANDLER(tensor_get) {
     const char *name = NULL;
-    CAIRN_AUTO(srv_version) version = {0};
-    struct cairn_srv_held *held = NULL;
+    struct srv_held *held = NULL;
     uint32_t index = 0;
     CAIRN_TRY(read_name(request, &name, err));
-    CAIRN_TRY(cairn_srv_readable(request, &version, err));
-    CAIRN_TRY(cairn_srv_cache_layout(request->server, request->store, &version, &held, err));
+    SRV_GET(version, version, srv_readable(request, &version, err));
+    CAIRN_TRY(srv_cache_layout(request->server, request->store, &version, &held, err));
     enum cairn_code code = CAIRN_OK;
     if (cairn_layout_find(&held->layout, cairn_view_of(name), &index)) {
-        code = cairn_srv_reply_json(reply, 200, cairn_listing_tensor(&held->layout, index), err);
+        code = srv_reply_json(reply, 200, cairn_listing_tensor(&held->layout, index), err);
     } else {
         hint_at_writing(request, &held->layout, name, reply);
         code = cairn_fail(err, CAIRN_NOT_FOUND, "%s has no tensor \"%s\"", version.id.text,
                           cairn_short(name).text);
     }
-    cairn_srv_cache_give(request->server, held);
-    if (!code) cairn_srv_reply_cached(request, reply);
+    srv_cache_give(request->server, held);
+    if (!code) srv_reply_cached(request, reply);
     return code;
 }
 
-enum cairn_code cairn_srv_on_tensor_named(struct cairn_srv_request *request,
-                                          struct cairn_srv_reply *reply, struct cairn_error *err) {
-    return cairn_srv_on_tensor_get(request, reply, err);
-}
+SRV_HANDLED_AS(tensor_named, tensor_get)
 
 /* ---- a tensor's source ---- */
 
@@ -155,20 +117,20 @@ struct tensor_view {
     unsigned dtype; /* of the answer */
 };
 struct tensor_read {
-    struct cairn_srv_request *request;
-    struct cairn_srv_reply *reply;
-    struct cairn_srv_version version;
-    struct cairn_srv_held *manifest, *layout;
+    struct srv_request *request;
+    struct srv_reply *reply;
+    struct srv_version version;
+    struct srv_held *manifest, *layout;
     struct tensor_view view;
     char tag[TAG_BYTES];
 };
 struct tensor_source {
-    struct cairn_srv_pieces_source of; /* first */
+    struct srv_pieces_source of; /* first */
     struct tensor_view view;
 };
 struct tensor_load {
     struct tensor_source *own;
-    struct cairn_srv_pieces_load pieces; /* elements buffer: as stored; NULL: no conversion */
+    struct srv_pieces_load pieces; /* elements buffer: as stored; NULL: no conversion */
     struct cairn_error *err;
 };
 
@@ -227,7 +189,7 @@ static enum cairn_code load_elements(struct tensor_load *load, uint64_t from, ui
             continue;
         }
         if (!code)
-            code = cairn_srv_pieces_read(&load->pieces, &pieces, into + done * bits / 8, load->err);
+            code = srv_pieces_read(&load->pieces, &pieces, into + done * bits / 8, load->err);
         cairn_plan_pieces_release(&pieces);
         CAIRN_TRY(code);
         done += part;
@@ -252,21 +214,21 @@ static enum cairn_code load_converted(struct tensor_load *load, uint64_t from, u
     return CAIRN_OK;
 }
 
-static enum cairn_code load_tensor(struct cairn_srv_source *source,
-                                   struct cairn_store_worker *worker, uint64_t from, uint64_t bytes,
-                                   void *into, struct cairn_error *err) {
+static enum cairn_code load_tensor(struct srv_source *source, struct cairn_store_worker *worker,
+                                   uint64_t from, uint64_t bytes, void *into,
+                                   struct cairn_error *err) {
     struct tensor_source *own = (struct tensor_source *)source;
     bool converts = own->view.dtype != own->view.tensor.dtype;
     struct tensor_load load = {
         .own = own, .pieces = {.source = &own->of, .worker = worker}, .err = err};
-    enum cairn_code code = cairn_srv_pieces_load_begin(&load.pieces, converts, err);
+    enum cairn_code code = srv_pieces_load_begin(&load.pieces, converts, err);
     if (!code) code = load_converted(&load, from, bytes, into);
-    cairn_srv_pieces_load_end(&load.pieces);
+    srv_pieces_load_end(&load.pieces);
     return code;
 }
 
-static void free_tensor(struct cairn_srv_source *source) {
-    cairn_srv_pieces_source_free((struct cairn_srv_pieces_source *)source);
+static void free_tensor(struct srv_source *source) {
+    srv_pieces_source_free((struct srv_pieces_source *)source);
 }
 
 /* Narrow columns of wide rows need a block for every few bytes: short chunks start sooner. */
@@ -296,18 +258,18 @@ static uint64_t count_elements(const struct tensor_view *view) {
 }
 
 /* read's manifest and layout are taken, and given back with the source. */
-static enum cairn_code open_tensor(struct cairn_srv *server, struct tensor_read *read,
-                                   struct cairn_srv_source **ret, struct cairn_error *err) {
+static enum cairn_code open_tensor(struct srv *server, struct tensor_read *read,
+                                   struct srv_source **ret, struct cairn_error *err) {
     const struct tensor_view *view = &read->view;
     uint64_t elements = count_elements(view), bits = cairn_dtype_bits(view->dtype);
-    struct cairn_version_place place = cairn_srv_version_place(&read->version);
+    struct cairn_version_place place = srv_version_place(&read->version);
     if (!bits || elements * bits % 8)
         return cairn_fail(err, CAIRN_UNSUPPORTED, "the slice does not fill bytes");
-    struct tensor_source *own = (struct tensor_source *)cairn_srv_pieces_source_new(
+    struct tensor_source *own = (struct tensor_source *)srv_pieces_source_new(
         sizeof(*own), server, CAIRN_TAKE(read->manifest), CAIRN_TAKE(read->layout), &place, err);
     if (!own) return CAIRN_NO_MEMORY;
     own->view = *view;
-    own->of.source = (struct cairn_srv_source){
+    own->of.source = (struct srv_source){
         .version = place.id,
         .size_bytes = elements * bits / 8,
         .grain_bytes = bits,      /* as many elements as a byte has bits */
@@ -315,7 +277,7 @@ static enum cairn_code open_tensor(struct cairn_srv *server, struct tensor_read 
         .chunk_bytes = cairn_max_u64(chunk_for(view), bits),
         .load = load_tensor,
         .free = free_tensor};
-    enum cairn_code code = cairn_srv_reading_new(
+    enum cairn_code code = srv_reading_new(
         server, place.id.text, own->of.manifest->manifest.shard_count, &own->of.reading, err);
     if (code)
         free_tensor(&own->of.source);
@@ -413,54 +375,40 @@ static void say_shape(struct tensor_read *read) {
         used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%" PRIu64, used ? "," : "",
                                  view->count[d]);
     }
-    cairn_srv_reply_header(read->reply, "X-Cairn-Dtype", "%s", cairn_dtype_text(view->dtype));
-    if (used) cairn_srv_reply_header(read->reply, "X-Cairn-Shape", "%s", text);
+    srv_reply_header(read->reply, "X-Cairn-Dtype", "%s", cairn_dtype_text(view->dtype));
+    if (used) srv_reply_header(read->reply, "X-Cairn-Shape", "%s", text);
 }
 
 static enum cairn_code read_tensor(struct tensor_read *read, struct cairn_error *err) {
-    struct cairn_srv_request *request = read->request;
-    struct cairn_srv *server = request->server;
+    struct srv_request *request = read->request;
+    struct srv *server = request->server;
     const char *name = NULL;
     CAIRN_TRY(read_name(request, &name, err));
-    CAIRN_TRY(cairn_srv_readable(request, &read->version, err));
-    CAIRN_TRY(cairn_srv_cache_layout(server, request->store, &read->version, &read->layout, err));
+    CAIRN_TRY(srv_readable(request, &read->version, err));
+    CAIRN_TRY(srv_cache_layout(server, request->store, &read->version, &read->layout, err));
     CAIRN_TRY(choose_tensor(read, name, err));
     CAIRN_TRY(choose_dtype(read, err));
     CAIRN_TRY(choose_slice(read, err));
-    CAIRN_TRY(
-        cairn_srv_cache_manifest(server, request->store, &read->version, &read->manifest, err));
+    CAIRN_TRY(srv_cache_manifest(server, request->store, &read->version, &read->manifest, err));
     make_tag(read);
-    struct cairn_srv_source *source = NULL;
+    struct srv_source *source = NULL;
     CAIRN_TRY(open_tensor(server, read, &source, err));
-    enum cairn_code code = cairn_srv_send(request, read->reply, source, "tensor", read->tag, err);
+    enum cairn_code code = srv_send(request, read->reply, source, "tensor", read->tag, err);
     if (!code) say_shape(read);
     return code;
 }
 
-enum cairn_code cairn_srv_on_tensor_data(struct cairn_srv_request *request,
-                                         struct cairn_srv_reply *reply, struct cairn_error *err) {
+SRV_HANDLER(tensor_data) {
     struct tensor_read read = {.request = request, .reply = reply};
     enum cairn_code code = read_tensor(&read, err);
-    cairn_srv_cache_give(request->server, read.manifest);
-    cairn_srv_cache_give(request->server, read.layout);
-    cairn_srv_version_release(&read.version);
+    srv_cache_give(request->server, read.manifest);
+    srv_cache_give(request->server, read.layout);
+    srv_version_release(&read.version);
     return code;
 }
 
-enum cairn_code cairn_srv_on_tensor_data_head(struct cairn_srv_request *request,
-                                              struct cairn_srv_reply *reply,
-                                              struct cairn_error *err) {
-    return cairn_srv_on_tensor_data(request, reply, err);
-}
+SRV_HANDLED_AS(tensor_data_head, tensor_data)
 
-enum cairn_code cairn_srv_on_tensor_named_data(struct cairn_srv_request *request,
-                                               struct cairn_srv_reply *reply,
-                                               struct cairn_error *err) {
-    return cairn_srv_on_tensor_data(request, reply, err);
-}
+SRV_HANDLED_AS(tensor_named_data, tensor_data)
 
-enum cairn_code cairn_srv_on_tensor_named_data_head(struct cairn_srv_request *request,
-                                                    struct cairn_srv_reply *reply,
-                                                    struct cairn_error *err) {
-    return cairn_srv_on_tensor_data(request, reply, err);
-}
+SRV_HANDLED_AS(tensor_named_data_head, tensor_data)

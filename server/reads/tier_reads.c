@@ -6,39 +6,27 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "api/table/layout.h"
-#include "common/lock.h"
 #include "common/log.h"
-#include "common/text.h"
 #include "server/copies/damage.h"
 #include "server/metrics.h"
 
 /* ---- where a version lies ---- */
 
-struct looking {
-    const char *version;
-    struct cairn_srv_copies copies;
-};
-
-static enum cairn_code look_at_copies(struct cairn_srv_tx *tx, void *argument,
-                                      struct cairn_error *err) {
-    struct looking *looking = argument;
-    return cairn_srv_copies_get(tx, looking->version, &looking->copies, err);
-}
-
-enum cairn_code cairn_srv_where_of(struct cairn_srv *server, const char *version,
-                                   const char *except, struct cairn_srv_where *ret,
-                                   struct cairn_error *err) {
-    struct looking looking = {.version = version};
-    struct cairn_srv_tiers *tiers = server->tiers;
-    *ret = (struct cairn_srv_where){.count = 0};
+enum cairn_code srv_where_of(struct srv *server, const char *version, const char *except,
+                             struct srv_where *ret, struct cairn_error *err) {
+    struct srv_copies copies;
+    struct srv_tiers *tiers = server->tiers;
+    *ret = (struct srv_where){.count = 0};
     (void)cairn_text_copy(ret->version, sizeof(ret->version), version);
-    if (!cairn_srv_tiers_any(server)) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look_at_copies, &looking, err));
+    if (!srv_tiers_any(server)) return CAIRN_OK;
+    {
+        SRV_LOOK(look, server->catalog, err);
+        CAIRN_TRY(srv_copies_get(look.tx, version, &copies, err));
+    }
     for (size_t i = 0; i < tiers->count; i++) {
-        struct cairn_srv_tier *tier = &tiers->tiers[i];
-        const struct cairn_srv_copy *copy = cairn_srv_copies_find(&looking.copies, tier->name);
-        bool whole = copy && copy->state == CAIRN_SRV_COPY_WHOLE;
+        struct srv_tier *tier = &tiers->tiers[i];
+        const struct srv_copy *copy = srv_copies_find(&copies, tier->name);
+        bool whole = copy && copy->state == SRV_COPY_WHOLE;
         if (!whole || (except && !strcmp(except, tier->name))) continue;
         ret->damaged[ret->count] = copy->damaged > 0;
         ret->changed_ms[ret->count] = copy->changed_ms;
@@ -51,16 +39,16 @@ enum cairn_code cairn_srv_where_of(struct cairn_srv *server, const char *version
 
 /* ---- one store after the other ---- */
 
-bool cairn_srv_tier_is_away(const struct cairn_srv_tier *tier) {
+bool srv_tier_is_away(const struct srv_tier *tier) {
     return atomic_load(&tier->away_until_ms) > cairn_mono_ms();
 }
 
 /* Nearest first; sound copies before damaged ones, and both before stores that did not answer. */
-static void order(const struct cairn_srv_where *where, size_t ret[CAIRN_SRV_TIERS_MAX]) {
-    int turns[CAIRN_SRV_TIERS_MAX];
+static void order(const struct srv_where *where, size_t ret[SRV_TIERS_MAX]) {
+    int turns[SRV_TIERS_MAX];
     size_t count = 0;
     for (size_t i = 0; i < where->count; i++)
-        turns[i] = 2 * cairn_srv_tier_is_away(where->tiers[i]) + where->damaged[i];
+        turns[i] = 2 * srv_tier_is_away(where->tiers[i]) + where->damaged[i];
     for (int turn = 0; turn < 4; turn++)
         for (size_t i = 0; i < where->count; i++)
             if (turns[i] == turn) ret[count++] = i;
@@ -68,62 +56,59 @@ static void order(const struct cairn_srv_where *where, size_t ret[CAIRN_SRV_TIER
 
 /* Marks the copy damaged, unless store.json is unreadable, too: then the store is unreachable or
  * not mounted, and its copy may be intact. worker: of that store. */
-static void note_damage(struct cairn_srv *server, const struct cairn_srv_where *where, size_t at,
+static void note_damage(struct srv *server, const struct srv_where *where, size_t at,
                         struct cairn_store_worker *worker) {
     struct cairn_key key;
     cairn_key_store_json(&key);
     struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key.text};
     if (where->damaged[at] || cairn_store_perform(worker, &head, NULL)) return;
-    const struct cairn_srv_damage found = {.version = where->version,
-                                           .store = where->count ? where->tiers[at]->name
-                                                                 : CAIRN_SRV_TIER_MAIN,
-                                           .objects = 1,
-                                           .changed_ms = where->changed_ms[at]};
-    cairn_srv_damage_note(server, &found);
+    const struct srv_damage found = {.version = where->version,
+                                     .store = where->count ? where->tiers[at]->name : SRV_TIER_MAIN,
+                                     .objects = 1,
+                                     .changed_ms = where->changed_ms[at]};
+    srv_damage_note(server, &found);
 }
 
-static void note_away(struct cairn_srv_tier *tier, enum cairn_code code) {
+static void note_away(struct srv_tier *tier, enum cairn_code code) {
     if (code == CAIRN_UNAVAILABLE || code == CAIRN_TIMEOUT || code == CAIRN_BUSY)
-        atomic_store(&tier->away_until_ms, cairn_mono_ms() + CAIRN_SRV_TIER_SHUN_MS);
+        atomic_store(&tier->away_until_ms, cairn_mono_ms() + SRV_TIER_SHUN_MS);
 }
 
-static void tell_fallback(const struct cairn_srv *server, const struct cairn_srv_tier *from,
-                          const char *key, const struct cairn_error *why) {
-    cairn_metrics_add(server->metrics,
-                      (struct cairn_metric_at){.family = CAIRN_SRV_METRIC_read_fallbacks_total}, 1);
+static void tell_fallback(const struct srv *server, const struct srv_tier *from, const char *key,
+                          const struct cairn_error *why) {
+    cairn_metrics_add(server->metrics, SRV_METRIC(read_fallbacks_total), 1);
     cairn_log(WARN, "read.fallback", "store=%s key=%s cause=\"%s\"", from->name, key, why->message);
 }
 
 /* The main store uses the caller's own worker. */
-static enum cairn_code borrow(struct cairn_srv *server, struct cairn_srv_tier *tier,
+static enum cairn_code borrow(struct srv *server, struct srv_tier *tier,
                               struct cairn_store_worker *own, struct cairn_store_worker **ret,
                               struct cairn_error *err) {
     *ret = own;
-    if (cairn_srv_tier_is_main(server, tier)) return CAIRN_OK;
+    if (srv_tier_is_main(server, tier)) return CAIRN_OK;
     *ret = NULL;
-    return cairn_srv_tier_borrow(server, tier, ret, err);
+    return srv_tier_borrow(server, tier, ret, err);
 }
 
 /* For the i-th try: only the last store is waited for as long as an only store. */
-static uint32_t patience(const struct cairn_srv_where *where, size_t i) {
+static uint32_t patience(const struct srv_where *where, size_t i) {
     return i + 1 < where->count ? CAIRN_STORE_ELSEWHERE_MS : 0;
 }
 
-static void give(struct cairn_srv *server, struct cairn_srv_tier *tier,
-                 const struct cairn_store_worker *own, struct cairn_store_worker *worker) {
+static void give(struct srv *server, struct srv_tier *tier, const struct cairn_store_worker *own,
+                 struct cairn_store_worker *worker) {
     if (worker) worker->patience_ms = 0;
-    if (worker != own) cairn_srv_tier_return(server, tier, worker);
+    if (worker != own) srv_tier_return(server, tier, worker);
 }
 
 /* ---- ranges ---- */
 
-size_t cairn_srv_tier_tags(size_t shards) {
-    return shards * CAIRN_SRV_TIERS_MAX;
+size_t srv_tier_tags(size_t shards) {
+    return shards * SRV_TIERS_MAX;
 }
 
 static enum cairn_code read_from(struct cairn_store_worker *worker, size_t tier,
-                                 const struct cairn_srv_tier_range *range,
-                                 struct cairn_error *err) {
+                                 const struct srv_tier_range *range, struct cairn_error *err) {
     struct cairn_store_range one = {.request = {.key = range->key,
                                                 .offset = range->offset,
                                                 .length = range->length,
@@ -137,16 +122,15 @@ static enum cairn_code read_from(struct cairn_store_worker *worker, size_t tier,
     return cairn_store_range_read(&one, worker, range->again, range->owner, err);
 }
 
-static enum cairn_code read_from_any(struct cairn_srv *server, struct cairn_store_worker *own,
-                                     const struct cairn_srv_where *where,
-                                     const struct cairn_srv_tier_range *range,
-                                     struct cairn_error *err) {
-    size_t turns[CAIRN_SRV_TIERS_MAX];
+static enum cairn_code read_from_any(struct srv *server, struct cairn_store_worker *own,
+                                     const struct srv_where *where,
+                                     const struct srv_tier_range *range, struct cairn_error *err) {
+    size_t turns[SRV_TIERS_MAX];
     struct cairn_error first = {0};
     enum cairn_code code = CAIRN_OK, told = CAIRN_OK;
     order(where, turns);
     for (size_t i = 0; i < where->count; i++) {
-        struct cairn_srv_tier *tier = where->tiers[turns[i]];
+        struct srv_tier *tier = where->tiers[turns[i]];
         struct cairn_store_worker *worker = NULL;
         struct cairn_error why = {0};
         size_t index = (size_t)(tier - server->tiers->tiers);
@@ -169,11 +153,10 @@ static enum cairn_code read_from_any(struct cairn_srv *server, struct cairn_stor
 }
 
 /* tier_reads.h#2: two copies with damage in different blocks give all blocks together. */
-static enum cairn_code read_blocks(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                   const struct cairn_srv_where *where,
-                                   const struct cairn_srv_tier_range *range,
-                                   struct cairn_error *err) {
-    struct cairn_srv_tier_range block = *range;
+static enum cairn_code read_blocks(struct srv *server, struct cairn_store_worker *worker,
+                                   const struct srv_where *where,
+                                   const struct srv_tier_range *range, struct cairn_error *err) {
+    struct srv_tier_range block = *range;
     for (uint64_t at = 0; at < range->length; at += CAIRN_BLOCK_BYTES) {
         block.offset = range->offset + at;
         block.length = cairn_min_u64(CAIRN_BLOCK_BYTES, range->length - at);
@@ -184,65 +167,60 @@ static enum cairn_code read_blocks(struct cairn_srv *server, struct cairn_store_
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_tier_read(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                    const struct cairn_srv_where *where,
-                                    const struct cairn_srv_tier_range *range,
-                                    struct cairn_error *err) {
+enum cairn_code srv_tier_read(struct srv *server, struct cairn_store_worker *worker,
+                              const struct srv_where *where, const struct srv_tier_range *range,
+                              struct cairn_error *err) {
     struct cairn_error why = {0};
     enum cairn_code code = where->count ? read_from_any(server, worker, where, range, &why)
                                         : read_from(worker, 0, range, &why);
     if (code == CAIRN_CORRUPT && !where->count) note_damage(server, where, 0, worker);
     bool pieces = where->count > 1 && range->length > CAIRN_BLOCK_BYTES;
     if (code == CAIRN_CORRUPT && pieces) code = read_blocks(server, worker, where, range, &why);
-    if (code && err) *err = why;
-    return code;
+    return cairn_pass(err, code, &why);
 }
 
 /* ---- reading one version ---- */
 
-struct cairn_srv_reading {
-    struct cairn_srv *server;
-    struct cairn_srv_where where;
+struct srv_reading {
+    struct srv *server;
+    struct srv_where where;
     struct cairn_store_tags *tags;
     size_t object_count;
 };
 
-enum cairn_code cairn_srv_reading_new(struct cairn_srv *server, const char *version,
-                                      size_t object_count, struct cairn_srv_reading **ret,
-                                      struct cairn_error *err) {
-    struct cairn_srv_reading *reading = calloc(1, sizeof(*reading));
+enum cairn_code srv_reading_new(struct srv *server, const char *version, size_t object_count,
+                                struct srv_reading **ret, struct cairn_error *err) {
+    struct srv_reading *reading = calloc(1, sizeof(*reading));
     if (!reading) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
-    *reading = (struct cairn_srv_reading){.server = server, .object_count = object_count};
-    enum cairn_code code = cairn_srv_where_of(server, version, NULL, &reading->where, err);
-    size_t tags = reading->where.count ? cairn_srv_tier_tags(object_count) : object_count;
+    *reading = (struct srv_reading){.server = server, .object_count = object_count};
+    enum cairn_code code = srv_where_of(server, version, NULL, &reading->where, err);
+    size_t tags = reading->where.count ? srv_tier_tags(object_count) : object_count;
     if (!code) code = cairn_store_tags_new(tags, &reading->tags, err);
     if (code)
-        cairn_srv_reading_free(reading);
+        srv_reading_free(reading);
     else
         *ret = reading;
     return code;
 }
 
-void cairn_srv_reading_free(struct cairn_srv_reading *reading) {
+void srv_reading_free(struct srv_reading *reading) {
     if (!reading) return;
     cairn_store_tags_free(reading->tags);
     free(reading);
 }
 
-struct cairn_store *cairn_srv_reading_nearest(const struct cairn_srv_reading *reading) {
-    size_t turns[CAIRN_SRV_TIERS_MAX];
+struct cairn_store *srv_reading_nearest(const struct srv_reading *reading) {
+    size_t turns[SRV_TIERS_MAX];
     if (!reading->where.count) return reading->server->store;
     order(&reading->where, turns);
     return reading->where.tiers[turns[0]]->store;
 }
 
-enum cairn_code cairn_srv_reading_read(struct cairn_srv_reading *reading,
-                                       struct cairn_store_worker *worker,
-                                       struct cairn_srv_tier_range *range,
-                                       struct cairn_error *err) {
+enum cairn_code srv_reading_read(struct srv_reading *reading, struct cairn_store_worker *worker,
+                                 struct srv_tier_range *range, struct cairn_error *err) {
     range->tags = reading->tags;
     range->object_count = reading->object_count;
-    return cairn_srv_tier_read(reading->server, worker, &reading->where, range, err);
+    return srv_tier_read(reading->server, worker, &reading->where, range, err);
 }
 
 /* ---- documents ---- */
@@ -250,15 +228,15 @@ enum cairn_code cairn_srv_reading_read(struct cairn_srv_reading *reading,
 /* A repeat (`again`) begins at the next store, if there is one. */
 static enum cairn_code get_document(void *owner, enum cairn_document document, const char *key,
                                     bool again, struct cairn_buf *ret, struct cairn_error *err) {
-    const struct cairn_srv_tier_documents *own = owner;
-    const struct cairn_srv_where *where = own->where;
-    size_t turns[CAIRN_SRV_TIERS_MAX];
+    const struct srv_tier_documents *own = owner;
+    const struct srv_where *where = own->where;
+    size_t turns[SRV_TIERS_MAX];
     struct cairn_error first = {0};
     enum cairn_code code = CAIRN_OK, told = CAIRN_OK;
     size_t before = ret->size, skipped = again && where->count > 1;
     order(where, turns);
     for (size_t i = 0; i < where->count; i++) {
-        struct cairn_srv_tier *tier = where->tiers[turns[(i + skipped) % where->count]];
+        struct srv_tier *tier = where->tiers[turns[(i + skipped) % where->count]];
         struct cairn_store_worker *worker = NULL;
         struct cairn_error why = {0};
         code = borrow(own->server, tier, own->worker, &worker, &why);
@@ -281,9 +259,9 @@ static enum cairn_code get_document(void *owner, enum cairn_document document, c
     return told ? told : code;
 }
 
-struct cairn_document_source
-cairn_srv_tier_documents(struct cairn_srv_tier_documents *documents,
-                         void (*tell_again)(const char *key, const struct cairn_error *why)) {
+struct cairn_document_source srv_tier_documents(struct srv_tier_documents *documents,
+                                                void (*tell_again)(const char *key,
+                                                                   const struct cairn_error *why)) {
     if (!documents->where->count) return cairn_store_documents(documents->worker, tell_again);
     return (struct cairn_document_source){
         .get = get_document, .tell_again = tell_again, .owner = documents};
@@ -294,23 +272,23 @@ cairn_srv_tier_documents(struct cairn_srv_tier_documents *documents,
 #define ENTRIES_MAX 64
 #define IDLE_BYTES_MAX (512 * CAIRN_MIB)
 
-struct cairn_srv_cache {
+struct srv_cache {
     struct cairn_lock lock;
     struct {
-        struct cairn_srv_held *first;
+        struct srv_held *first;
         uint64_t clock;
     } locked;
 };
 
-enum cairn_code cairn_srv_cache_new(struct cairn_srv_cache **ret, struct cairn_error *err) {
-    struct cairn_srv_cache *cache = calloc(1, sizeof(*cache));
+enum cairn_code srv_cache_new(struct srv_cache **ret, struct cairn_error *err) {
+    struct srv_cache *cache = calloc(1, sizeof(*cache));
     if (!cache) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the cache");
     cairn_lock_init(&cache->lock, CAIRN_LOCK_server_cache);
     *ret = cache;
     return CAIRN_OK;
 }
 
-static void free_held(struct cairn_srv_held *held) {
+static void free_held(struct srv_held *held) {
     cairn_manifest_release(&held->manifest);
     cairn_layout_release(&held->layout);
     cairn_buf_release(&held->text);
@@ -318,10 +296,10 @@ static void free_held(struct cairn_srv_held *held) {
     free(held);
 }
 
-void cairn_srv_cache_free(struct cairn_srv_cache *cache) {
+void srv_cache_free(struct srv_cache *cache) {
     if (!cache) return;
     while (cache->locked.first) {
-        struct cairn_srv_held *held = cache->locked.first;
+        struct srv_held *held = cache->locked.first;
         cache->locked.first = held->next;
         free_held(held);
     }
@@ -329,31 +307,31 @@ void cairn_srv_cache_free(struct cairn_srv_cache *cache) {
     free(cache);
 }
 
-static uint64_t bytes_of(const struct cairn_srv_held *held) {
+static uint64_t bytes_of(const struct srv_held *held) {
     return held->text.capacity + held->checksums.capacity +
            held->manifest.shard_count * (sizeof(*held->manifest.shards) + 64);
 }
 
 /* Removes the least recently used idle entry if there are too many; needs the lock. */
-static struct cairn_srv_held *take_surplus(struct cairn_srv_cache *cache) {
+static struct srv_held *take_surplus(struct srv_cache *cache) {
     uint64_t idle_bytes = 0;
     size_t count = 0;
-    struct cairn_srv_held **oldest = NULL;
-    for (struct cairn_srv_held **at = &cache->locked.first; *at; at = &(*at)->next) {
+    struct srv_held **oldest = NULL;
+    for (struct srv_held **at = &cache->locked.first; *at; at = &(*at)->next) {
         count++;
         if ((*at)->holders) continue;
         idle_bytes += bytes_of(*at);
         if (!oldest || (*at)->used < (*oldest)->used) oldest = at;
     }
     if (!oldest || (count <= ENTRIES_MAX && idle_bytes <= IDLE_BYTES_MAX)) return NULL;
-    struct cairn_srv_held *held = *oldest;
+    struct srv_held *held = *oldest;
     *oldest = held->next;
     return held;
 }
 
-static struct cairn_srv_held *find_held(struct cairn_srv_cache *cache, const char *key) {
+static struct srv_held *find_held(struct srv_cache *cache, const char *key) {
     CAIRN_HOLD(&cache->lock);
-    struct cairn_srv_held *held = cache->locked.first;
+    struct srv_held *held = cache->locked.first;
     while (held && strcmp(held->key, key)) held = held->next;
     if (!held) return NULL;
     held->holders++;
@@ -362,9 +340,8 @@ static struct cairn_srv_held *find_held(struct cairn_srv_cache *cache, const cha
 }
 
 /* Caches *fresh, or frees it for an entry that another thread has cached in between. */
-static struct cairn_srv_held *keep_held(struct cairn_srv_cache *cache,
-                                        struct cairn_srv_held *fresh) {
-    struct cairn_srv_held *known = find_held(cache, fresh->key);
+static struct srv_held *keep_held(struct srv_cache *cache, struct srv_held *fresh) {
+    struct srv_held *known = find_held(cache, fresh->key);
     if (known) {
         free_held(fresh);
         return known;
@@ -377,9 +354,9 @@ static struct cairn_srv_held *keep_held(struct cairn_srv_cache *cache,
     return fresh;
 }
 
-void cairn_srv_cache_give(struct cairn_srv *server, struct cairn_srv_held *held) {
+void srv_cache_give(struct srv *server, struct srv_held *held) {
     if (!held) return;
-    struct cairn_srv_held *surplus = NULL;
+    struct srv_held *surplus = NULL;
     {
         CAIRN_HOLD(&server->cache->lock);
         held->holders--;
@@ -388,13 +365,12 @@ void cairn_srv_cache_give(struct cairn_srv *server, struct cairn_srv_held *held)
     if (surplus) free_held(surplus);
 }
 
-struct cairn_srv_held *cairn_srv_cache_find(struct cairn_srv *server, const char *key) {
+struct srv_held *srv_cache_find(struct srv *server, const char *key) {
     return find_held(server->cache, key);
 }
 
-struct cairn_srv_held *cairn_srv_cache_keep(struct cairn_srv *server, const char *key,
-                                            struct cairn_buf *take) {
-    struct cairn_srv_held *held = calloc(1, sizeof(*held));
+struct srv_held *srv_cache_keep(struct srv *server, const char *key, struct cairn_buf *take) {
+    struct srv_held *held = calloc(1, sizeof(*held));
     if (!held) return NULL;
     (void)cairn_text_copy(held->key, sizeof(held->key), key);
     held->text = *take;
@@ -404,15 +380,15 @@ struct cairn_srv_held *cairn_srv_cache_keep(struct cairn_srv *server, const char
 
 /* ---- loading ---- */
 
-void cairn_srv_read_log_retry(const char *key, const struct cairn_error *why) {
+void srv_read_log_retry(const char *key, const struct cairn_error *why) {
     cairn_log(WARN, "read.again", "key=%s cause=\"%s\"", key, why->message);
 }
 
 static enum cairn_code load_manifest(const struct cairn_document_source *source,
-                                     const struct cairn_srv_version *version,
-                                     struct cairn_srv_held *held, struct cairn_error *err) {
+                                     const struct srv_version *version, struct srv_held *held,
+                                     struct cairn_error *err) {
     CAIRN_AUTO(committed)
-    committed = {.place = cairn_srv_version_place(version), .has_digest = true};
+    committed = {.place = srv_version_place(version), .has_digest = true};
     memcpy(committed.manifest_sha256, version->manifest_sha256, sizeof(committed.manifest_sha256));
     CAIRN_TRY(cairn_committed_load(
         &committed, source, CAIRN_DOCUMENT_BIT(MANIFEST) | CAIRN_DOCUMENT_BIT(CHECKSUMS), err));
@@ -425,10 +401,10 @@ static enum cairn_code load_manifest(const struct cairn_document_source *source,
 
 /* The catalog row names the layout, so no manifest is read. */
 static enum cairn_code load_layout(const struct cairn_document_source *source,
-                                   const struct cairn_srv_version *version,
-                                   struct cairn_srv_held *held, struct cairn_error *err) {
+                                   const struct srv_version *version, struct srv_held *held,
+                                   struct cairn_error *err) {
     CAIRN_AUTO(committed)
-    committed = {.place = cairn_srv_version_place(version),
+    committed = {.place = srv_version_place(version),
                  .manifest = {.has_layout = true, .layout_writer = version->layout_writer}};
     memcpy(committed.manifest.layout_digest, version->layout,
            sizeof(committed.manifest.layout_digest));
@@ -440,17 +416,16 @@ static enum cairn_code load_layout(const struct cairn_document_source *source,
     return CAIRN_OK;
 }
 
-static enum cairn_code load_held(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                 const struct cairn_srv_version *version, const char *key,
-                                 bool is_layout, struct cairn_srv_held **ret,
-                                 struct cairn_error *err) {
-    struct cairn_srv_where where;
-    CAIRN_TRY(cairn_srv_where_of(server, version->id.text, NULL, &where, err));
-    struct cairn_srv_tier_documents from = {server, worker, &where};
-    struct cairn_srv_held *held = calloc(1, sizeof(*held));
+static enum cairn_code load_held(struct srv *server, struct cairn_store_worker *worker,
+                                 const struct srv_version *version, const char *key, bool is_layout,
+                                 struct srv_held **ret, struct cairn_error *err) {
+    struct srv_where where;
+    CAIRN_TRY(srv_where_of(server, version->id.text, NULL, &where, err));
+    struct srv_tier_documents from = {server, worker, &where};
+    struct srv_held *held = calloc(1, sizeof(*held));
     if (!held) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the cache");
     (void)cairn_text_copy(held->key, sizeof(held->key), key);
-    struct cairn_document_source source = cairn_srv_tier_documents(&from, cairn_srv_read_log_retry);
+    struct cairn_document_source source = srv_tier_documents(&from, srv_read_log_retry);
     enum cairn_code code = is_layout ? load_layout(&source, version, held, err)
                                      : load_manifest(&source, version, held, err);
     if (code) {
@@ -462,11 +437,10 @@ static enum cairn_code load_held(struct cairn_srv *server, struct cairn_store_wo
     return CAIRN_OK;
 }
 
-static enum cairn_code get_held(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                const struct cairn_srv_version *version, const char *key,
-                                bool is_layout, struct cairn_srv_held **ret,
-                                struct cairn_error *err) {
-    struct cairn_srv_held *held = find_held(server->cache, key);
+static enum cairn_code get_held(struct srv *server, struct cairn_store_worker *worker,
+                                const struct srv_version *version, const char *key, bool is_layout,
+                                struct srv_held **ret, struct cairn_error *err) {
+    struct srv_held *held = find_held(server->cache, key);
     if (held) {
         *ret = held;
         return CAIRN_OK;
@@ -476,19 +450,18 @@ static enum cairn_code get_held(struct cairn_srv *server, struct cairn_store_wor
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_cache_manifest(struct cairn_srv *server,
-                                         struct cairn_store_worker *worker,
-                                         const struct cairn_srv_version *version,
-                                         struct cairn_srv_held **ret, struct cairn_error *err) {
-    struct cairn_version_place place = cairn_srv_version_place(version);
+enum cairn_code srv_cache_manifest(struct srv *server, struct cairn_store_worker *worker,
+                                   const struct srv_version *version, struct srv_held **ret,
+                                   struct cairn_error *err) {
+    struct cairn_version_place place = srv_version_place(version);
     struct cairn_key key;
     cairn_key_manifest(&place, &key);
     return get_held(server, worker, version, key.text, false, ret, err);
 }
 
-enum cairn_code cairn_srv_cache_layout(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                       const struct cairn_srv_version *version,
-                                       struct cairn_srv_held **ret, struct cairn_error *err) {
+enum cairn_code srv_cache_layout(struct srv *server, struct cairn_store_worker *worker,
+                                 const struct srv_version *version, struct srv_held **ret,
+                                 struct cairn_error *err) {
     if (!version->has_layout)
         return cairn_fail(err, CAIRN_NOT_FOUND, "%s has no tensors, so it has no layout",
                           version->id.text);
@@ -502,7 +475,7 @@ enum cairn_code cairn_srv_cache_layout(struct cairn_srv *server, struct cairn_st
 #define READ_MS_MAX 60000
 
 /* A HEAD finds a wrong size at once, and is all there is to check of 0 bytes. */
-static enum cairn_code look_at_size(const struct cairn_srv_shard_check *check, const char *key,
+static enum cairn_code look_at_size(const struct srv_shard_check *check, const char *key,
                                     uint64_t size_bytes, struct cairn_error *err) {
     struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key};
     enum cairn_code code = cairn_store_perform(check->worker, &head, err);
@@ -518,12 +491,12 @@ static void log_again(void *owner, const struct cairn_error *why) {
     cairn_log(WARN, "verify.read_again", "key=%s cause=\"%s\"", key, why->message);
 }
 
-static enum cairn_code check_blocks(const struct cairn_srv_shard_check *check,
-                                    struct cairn_key *key, const struct cairn_manifest_shard *shard,
+static enum cairn_code check_blocks(const struct srv_shard_check *check, struct cairn_key *key,
+                                    const struct cairn_manifest_shard *shard,
                                     struct cairn_store_tags *tags, struct cairn_error *err) {
     const uint8_t *checksums = (const uint8_t *)check->version->checksums.data;
-    for (uint64_t at = 0; at < shard->size_bytes; at += CAIRN_SRV_CHECK_BYTES) {
-        uint64_t length = cairn_min_u64(CAIRN_SRV_CHECK_BYTES, shard->size_bytes - at);
+    for (uint64_t at = 0; at < shard->size_bytes; at += SRV_CHECK_BYTES) {
+        uint64_t length = cairn_min_u64(SRV_CHECK_BYTES, shard->size_bytes - at);
         struct cairn_store_range range = {
             .request = {.key = key->text, .offset = at, .length = length, .into = check->buffer},
             .tags = tags,
@@ -537,8 +510,8 @@ static enum cairn_code check_blocks(const struct cairn_srv_shard_check *check,
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_shard_check(const struct cairn_srv_shard_check *check, size_t shard,
-                                      struct cairn_error *err) {
+enum cairn_code srv_shard_check(const struct srv_shard_check *check, size_t shard,
+                                struct cairn_error *err) {
     const struct cairn_manifest_shard *one = &check->version->manifest.shards[shard];
     struct cairn_store_tags *tags = NULL;
     struct cairn_key key;

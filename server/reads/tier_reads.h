@@ -8,7 +8,7 @@
  *          copy is damaged, which a read with fallback hides.
  * Promise: P3   only verified bytes are handed out: blocks by checksum, documents by digest.
  *          1    the nearest store comes first, stores with a copy known to be damaged after the
- *               others, and a store that did not answer last for CAIRN_SRV_TIER_SHUN_MS.
+ *               others, and a store that did not answer last for SRV_TIER_SHUN_MS.
  *          2    where no store has a whole range intact, each block is looked for by itself.
  *          3    a copy with a wrong block, or with an object missing although its store answers, is
  *               marked damaged from then on (damage.h), also if it is the only copy.
@@ -20,49 +20,44 @@
  *               checksums.bin; a wrong block is read once more before it counts (S17). A missing
  *               object or wrong size, also for 0 bytes, is CAIRN_CORRUPT; a store's failure stays.
  * Limits:  one borrowed worker per call and store. 64 cache entries and 512 MiB that nobody holds.
- *          A check has CAIRN_SRV_CHECK_BYTES of memory and one range under way.
+ *          A check has SRV_CHECK_BYTES of memory and one range under way.
  * Threads: any, with its own worker of the main store; server_cache locks the cache. Its entries
  *          are immutable.
  * Next:    server/guard/stores.h, server/reads/source.h, server/copies/verify.c.
  */
 #pragma once
 
-#include "api/documents/committed.h"
-#include "api/documents/manifest.h"
-#include "api/table/layout.h"
 #include "server/guard/stores.h"
 #include "server/ledger/versions.h"
-#include "server/server.h"
 #include "store/range.h"
 #include "store/whole.h"
 
-#define CAIRN_SRV_TIER_SHUN_MS 10000
+#define SRV_TIER_SHUN_MS 10000
 
 /* The stores that have a version whole, nearest first; empty: the main store only. */
-struct cairn_srv_where {
+struct srv_where {
     char version[CAIRN_VERSION_ID_BYTES];
-    struct cairn_srv_tier *tiers[CAIRN_SRV_TIERS_MAX];
-    bool damaged[CAIRN_SRV_TIERS_MAX];       /* known to be damaged */
-    int64_t changed_ms[CAIRN_SRV_TIERS_MAX]; /* change time of the copy's row */
+    struct srv_tier *tiers[SRV_TIERS_MAX];
+    bool damaged[SRV_TIERS_MAX];       /* known to be damaged */
+    int64_t changed_ms[SRV_TIERS_MAX]; /* change time of the copy's row */
     size_t count;
 };
 /* Reads the catalog if there are stores besides main. CAIRN_NOT_FOUND: no store of the settings has
  * the version. except: NULL, or a store to leave out. */
-enum cairn_code cairn_srv_where_of(struct cairn_srv *server, const char *version,
-                                   const char *except, struct cairn_srv_where *ret,
-                                   struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_where_of(struct srv *server, const char *version, const char *except,
+                             struct srv_where *ret, struct cairn_error *err) CAIRN_MUST_USE;
 
-/* True for CAIRN_SRV_TIER_SHUN_MS after the store failed to answer. */
-bool cairn_srv_tier_is_away(const struct cairn_srv_tier *tier);
+/* True for SRV_TIER_SHUN_MS after the store failed to answer. */
+bool srv_tier_is_away(const struct srv_tier *tier);
 
 /* Tags for a version of that many shards: one per object and store. */
-size_t cairn_srv_tier_tags(size_t shards);
+size_t srv_tier_tags(size_t shards);
 
-struct cairn_srv_tier_range {
+struct srv_tier_range {
     const char *key;
     uint64_t offset, length;
     void *into;
-    struct cairn_store_tags *tags; /* cairn_srv_tier_tags(object_count) of them */
+    struct cairn_store_tags *tags; /* srv_tier_tags(object_count) of them */
     size_t object, object_count;
     uint64_t object_bytes;
     const void *checksums; /* of the range's blocks */
@@ -70,38 +65,35 @@ struct cairn_srv_tier_range {
     void (*again)(void *owner, const struct cairn_error *why); /* store/range.h */
     void *owner;
 };
-enum cairn_code cairn_srv_tier_read(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                    const struct cairn_srv_where *where,
-                                    const struct cairn_srv_tier_range *range,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_tier_read(struct srv *server, struct cairn_store_worker *worker,
+                              const struct srv_where *where, const struct srv_tier_range *range,
+                              struct cairn_error *err) CAIRN_MUST_USE;
 
 /* A version being read: its stores and its objects' tags. Several threads may read at once. */
-struct cairn_srv_reading;
-enum cairn_code cairn_srv_reading_new(struct cairn_srv *server, const char *version,
-                                      size_t object_count, struct cairn_srv_reading **ret,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_srv_reading_free(struct cairn_srv_reading *reading); /* NULL is fine */
+struct srv_reading;
+enum cairn_code srv_reading_new(struct srv *server, const char *version, size_t object_count,
+                                struct srv_reading **ret, struct cairn_error *err) CAIRN_MUST_USE;
+void srv_reading_free(struct srv_reading *reading); /* NULL is fine */
 /* The store that a read would try first now. */
-struct cairn_store *cairn_srv_reading_nearest(const struct cairn_srv_reading *reading);
+struct cairn_store *srv_reading_nearest(const struct srv_reading *reading);
 /* Sets range's tags and object_count. */
-enum cairn_code cairn_srv_reading_read(struct cairn_srv_reading *reading,
-                                       struct cairn_store_worker *worker,
-                                       struct cairn_srv_tier_range *range,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_reading_read(struct srv_reading *reading, struct cairn_store_worker *worker,
+                                 struct srv_tier_range *range,
+                                 struct cairn_error *err) CAIRN_MUST_USE;
 
 /* A source for api/documents/committed.h; *documents must outlive it. */
-struct cairn_srv_tier_documents {
-    struct cairn_srv *server;
+struct srv_tier_documents {
+    struct srv *server;
     struct cairn_store_worker *worker;
-    const struct cairn_srv_where *where;
+    const struct srv_where *where;
 };
-struct cairn_document_source
-cairn_srv_tier_documents(struct cairn_srv_tier_documents *documents,
-                         void (*tell_again)(const char *key, const struct cairn_error *why));
+struct cairn_document_source srv_tier_documents(struct srv_tier_documents *documents,
+                                                void (*tell_again)(const char *key,
+                                                                   const struct cairn_error *why));
 
 /* ---- the cache: manifests with checksums, layouts, and texts about versions ---- */
 
-struct cairn_srv_held {
+struct srv_held {
     struct cairn_buf text;      /* manifest.json or the layout, as stored; or a kept text */
     struct cairn_buf checksums; /* of a manifest */
     struct cairn_manifest manifest;
@@ -111,41 +103,36 @@ struct cairn_srv_held {
     char key[CAIRN_KEY_BYTES_MAX + 1];
     uint32_t holders;
     uint64_t used;
-    struct cairn_srv_held *next;
+    struct srv_held *next;
 };
 
-enum cairn_code cairn_srv_cache_new(struct cairn_srv_cache **ret,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_srv_cache_free(struct cairn_srv_cache *cache); /* NULL is fine; nothing is held */
-enum cairn_code cairn_srv_cache_manifest(struct cairn_srv *server,
-                                         struct cairn_store_worker *worker,
-                                         const struct cairn_srv_version *version,
-                                         struct cairn_srv_held **ret,
-                                         struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_cache_new(struct srv_cache **ret, struct cairn_error *err) CAIRN_MUST_USE;
+void srv_cache_free(struct srv_cache *cache); /* NULL is fine; nothing is held */
+enum cairn_code srv_cache_manifest(struct srv *server, struct cairn_store_worker *worker,
+                                   const struct srv_version *version, struct srv_held **ret,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
 /* CAIRN_NOT_FOUND when the version has no layout. */
-enum cairn_code cairn_srv_cache_layout(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                       const struct cairn_srv_version *version,
-                                       struct cairn_srv_held **ret,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_cache_layout(struct srv *server, struct cairn_store_worker *worker,
+                                 const struct srv_version *version, struct srv_held **ret,
+                                 struct cairn_error *err) CAIRN_MUST_USE;
 /* Texts about a version, cached by key; given back like other entries. NULL: none or no memory. */
-struct cairn_srv_held *cairn_srv_cache_find(struct cairn_srv *server, const char *key);
-struct cairn_srv_held *cairn_srv_cache_keep(struct cairn_srv *server, const char *key,
-                                            struct cairn_buf *take);
+struct srv_held *srv_cache_find(struct srv *server, const char *key);
+struct srv_held *srv_cache_keep(struct srv *server, const char *key, struct cairn_buf *take);
 /* Logs that a wrong answer is read once more (S17). */
-void cairn_srv_read_log_retry(const char *key, const struct cairn_error *why);
-void cairn_srv_cache_give(struct cairn_srv *server, struct cairn_srv_held *held); /* NULL is fine */
+void srv_read_log_retry(const char *key, const struct cairn_error *why);
+void srv_cache_give(struct srv *server, struct srv_held *held); /* NULL is fine */
 
 /* ---- verifying one shard in one store ---- */
 
-#define CAIRN_SRV_CHECK_BYTES (8 * CAIRN_MIB)
+#define SRV_CHECK_BYTES (8 * CAIRN_MIB)
 
-struct cairn_srv_shard_check {
+struct srv_shard_check {
     const struct cairn_committed *version; /* with manifest and checksums */
     struct cairn_store_worker *worker;     /* of the store to check */
-    uint8_t *buffer;                       /* CAIRN_SRV_CHECK_BYTES */
+    uint8_t *buffer;                       /* SRV_CHECK_BYTES */
     /* Called after each range with the bytes read; false ends the check with CAIRN_CANCELLED. */
     bool (*goes_on)(void *owner, uint64_t bytes);
     void *owner;
 };
-enum cairn_code cairn_srv_shard_check(const struct cairn_srv_shard_check *check, size_t shard,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_shard_check(const struct srv_shard_check *check, size_t shard,
+                                struct cairn_error *err) CAIRN_MUST_USE;

@@ -19,16 +19,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/documents/records.h"
 #include "common/hooks.h"
-#include "common/lock.h"
 #include "common/log.h"
-#include "common/text.h"
 #include "server/guard/identity.h"
 #include "server/guard/records.h"
-#include "server/guard/stores.h"
 #include "server/http/waiters.h"
-#include "server/ledger/runs.h"
 #include "server/ledger/version_lists.h"
 #include "server/reads/tier_reads.h"
 #include "server/recovery/mend.h"
@@ -38,7 +33,7 @@
 #define CAUSE_BYTES 400
 
 /* A set of hashes of run names. Only runs of the catalog enter, which bounds its size. */
-struct cairn_srv_compared {
+struct srv_compared {
     struct cairn_lock lock;
     struct {
         uint64_t *keys;
@@ -48,15 +43,15 @@ struct cairn_srv_compared {
     } locked;
 };
 
-enum cairn_code cairn_srv_compared_new(struct cairn_srv_compared **ret, struct cairn_error *err) {
-    struct cairn_srv_compared *compared = calloc(1, sizeof(*compared));
+enum cairn_code srv_compared_new(struct srv_compared **ret, struct cairn_error *err) {
+    struct srv_compared *compared = calloc(1, sizeof(*compared));
     if (!compared) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for compared runs");
     cairn_lock_init(&compared->lock, CAIRN_LOCK_server_compared);
     *ret = compared;
     return CAIRN_OK;
 }
 
-void cairn_srv_compared_free(struct cairn_srv_compared *compared) {
+void srv_compared_free(struct srv_compared *compared) {
     if (!compared) return;
     cairn_lock_release(&compared->lock);
     free(compared->locked.keys);
@@ -71,13 +66,13 @@ static size_t place_of(const uint64_t *keys, size_t capacity, uint64_t key) {
 }
 
 /* The caller holds the lock. */
-static bool is_known(const struct cairn_srv_compared *compared, uint64_t key) {
+static bool is_known(const struct srv_compared *compared, uint64_t key) {
     size_t capacity = compared->locked.capacity;
     return capacity && compared->locked.keys[place_of(compared->locked.keys, capacity, key)] == key;
 }
 
 /* The caller holds the lock. Without memory the run is merely compared again. */
-static void add_key(struct cairn_srv_compared *compared, uint64_t key) {
+static void add_key(struct srv_compared *compared, uint64_t key) {
     size_t capacity = compared->locked.capacity;
     if (2 * compared->locked.count >= capacity) {
         size_t wanted = capacity ? 2 * capacity : 256;
@@ -99,37 +94,29 @@ static void add_key(struct cairn_srv_compared *compared, uint64_t key) {
 
 /* 0 marks a free slot. */
 static uint64_t key_of(const struct cairn_run_name *name) {
-    uint64_t key = cairn_srv_key_of_run(name);
+    uint64_t key = srv_key_of_run(name);
     return key ? key : 1;
 }
 
 /* ---- a run in the other stores ---- */
 
-static bool any_unread(const struct cairn_srv *server) {
-    for (size_t i = 0; cairn_srv_tiers_any(server) && i < server->tiers->count; i++)
+static bool any_unread(const struct srv *server) {
+    for (size_t i = 0; srv_tiers_any(server) && i < server->tiers->count; i++)
         if (server->tiers->tiers[i].unread) return true;
     return false;
 }
 
-struct aside {
-    const char *key;
-    bool there;
-};
-static enum cairn_code find_aside(struct cairn_srv_tx *tx, void *argument,
-                                  struct cairn_error *err) {
-    struct aside *aside = argument;
-    return cairn_srv_aside_there(tx, aside->key, &aside->there, err);
-}
-
-static enum cairn_code judge_unknown_there(const struct cairn_srv_mend *mend,
-                                           struct cairn_srv_mend_version *one,
-                                           char ret[CAUSE_BYTES], struct cairn_error *err) {
+static enum cairn_code judge_unknown_there(const struct srv_mend *mend,
+                                           struct srv_mend_version *one, char ret[CAUSE_BYTES],
+                                           struct cairn_error *err) {
     struct cairn_key key;
     cairn_key_committed(&one->place, &key);
-    struct aside aside = {.key = key.text};
-    CAIRN_TRY(cairn_srv_catalog_read(mend->server->catalog, find_aside, &aside, err));
-    if (aside.there) return CAIRN_OK;
-    enum cairn_code code = cairn_srv_mend_look_at_copies(mend, one, err);
+    bool aside = false;
+    SRV_LOOK(look, mend->server->catalog, err);
+    CAIRN_TRY(srv_aside_there(look.tx, key.text, &aside, err));
+    srv_look_release(&look);
+    if (aside) return CAIRN_OK;
+    enum cairn_code code = srv_mend_look_at_copies(mend, one, err);
     if (!code && (one->verified || one->damaged || one->newer))
         snprintf(ret, CAUSE_BYTES,
                  "step %" PRIu64 " (%s) is committed in a store, the catalog does not know of that",
@@ -138,14 +125,13 @@ static enum cairn_code judge_unknown_there(const struct cairn_srv_mend *mend,
     return code;
 }
 
-static enum cairn_code judge_one(const struct cairn_srv_mend *mend,
-                                 const struct cairn_srv_seen *seen, char ret[CAUSE_BYTES],
-                                 struct cairn_error *err) {
-    struct cairn_srv_mend_version one = {.place = {mend->objects.name, seen->step, seen->id}};
+static enum cairn_code judge_one(const struct srv_mend *mend, const struct srv_seen *seen,
+                                 char ret[CAUSE_BYTES], struct cairn_error *err) {
+    struct srv_mend_version one = {.place = {mend->objects.name, seen->step, seen->id}};
     bool differs = false;
-    CAIRN_TRY(cairn_srv_mend_is_known(mend, &seen->id, &one.known, err));
+    CAIRN_TRY(srv_mend_is_known(mend, &seen->id, &one.known, err));
     if (!one.known) return judge_unknown_there(mend, &one, ret, err);
-    CAIRN_TRY(cairn_srv_mend_copies_differ(mend, &one, &differs, err));
+    CAIRN_TRY(srv_mend_copies_differ(mend, &one, &differs, err));
     if (differs)
         snprintf(ret, CAUSE_BYTES,
                  "step %" PRIu64 " (%s) lies in other stores than the catalog says", seen->step,
@@ -153,12 +139,12 @@ static enum cairn_code judge_one(const struct cairn_srv_mend *mend,
     return CAIRN_OK;
 }
 
-static enum cairn_code judge_there(struct cairn_srv_mend *mend, char ret[CAUSE_BYTES],
+static enum cairn_code judge_there(struct srv_mend *mend, char ret[CAUSE_BYTES],
                                    struct cairn_error *err) {
     for (size_t i = 0; i < mend->objects.version_count && !ret[0]; i++)
         CAIRN_TRY(judge_one(mend, &mend->objects.versions[i], ret, err));
     if (ret[0]) return CAIRN_OK;
-    enum cairn_code code = cairn_srv_mend_find_missing(mend, err);
+    enum cairn_code code = srv_mend_find_missing(mend, err);
     if (code == CAIRN_NOT_FOUND) return CAIRN_OK;
     if (!code && mend->missing_count)
         snprintf(ret, CAUSE_BYTES, "step %" PRIu64 " (%s) is in no store", mend->missing[0].step,
@@ -167,7 +153,7 @@ static enum cairn_code judge_there(struct cairn_srv_mend *mend, char ret[CAUSE_B
 }
 
 /* An unreachable store is not retried for each run. */
-static const struct cairn_srv_tier *find_away(struct cairn_srv *server) {
+static const struct srv_tier *find_away(struct srv *server) {
     for (size_t i = 0; i < server->tiers->count; i++)
         if (server->tiers->tiers[i].unread &&
             server->tiers->tiers[i].away_until_ms > cairn_mono_ms())
@@ -175,49 +161,47 @@ static const struct cairn_srv_tier *find_away(struct cairn_srv *server) {
     return NULL;
 }
 
-static void note_away(struct cairn_srv *server, const struct cairn_srv_mend *mend) {
-    const struct cairn_srv_run_stores *stores = &mend->stores;
-    struct cairn_srv_tier *tier = stores->count ? stores->stores[stores->count - 1].tier : NULL;
-    if (tier && !cairn_srv_tier_is_main(server, tier))
-        tier->away_until_ms = cairn_mono_ms() + CAIRN_SRV_TIER_SHUN_MS;
+static void note_away(struct srv *server, const struct srv_mend *mend) {
+    const struct srv_run_stores *stores = &mend->stores;
+    struct srv_tier *tier = stores->count ? stores->stores[stores->count - 1].tier : NULL;
+    if (tier && !srv_tier_is_main(server, tier))
+        tier->away_until_ms = cairn_mono_ms() + SRV_TIER_SHUN_MS;
 }
 
 /* ret_cause "": no difference, or nothing to compare. */
-static enum cairn_code compare_stores(struct cairn_srv *server, struct cairn_store_worker *worker,
+static enum cairn_code compare_stores(struct srv *server, struct cairn_store_worker *worker,
                                       const struct cairn_run_name *name,
                                       char ret_cause[CAUSE_BYTES], struct cairn_error *err) {
-    struct cairn_srv_mend mend = {.server = server, .objects.name = *name};
+    struct srv_mend mend = {.server = server, .objects.name = *name};
     struct cairn_error why = {0};
     ret_cause[0] = '\0';
     if (!any_unread(server)) return CAIRN_OK;
-    const struct cairn_srv_tier *away = find_away(server);
+    const struct srv_tier *away = find_away(server);
     enum cairn_code code = away ? cairn_fail(&why, CAIRN_UNAVAILABLE, "stores: %s", away->name)
-                                : cairn_srv_run_stores_open(&mend.stores, server, worker, &why);
+                                : srv_run_stores_open(&mend.stores, server, worker, &why);
     if (code && !away) note_away(server, &mend);
-    if (!code) code = cairn_srv_run_stores_list(&mend.stores, &mend.objects, &why);
+    if (!code) code = srv_run_stores_list(&mend.stores, &mend.objects, &why);
     if (!code) code = judge_there(&mend, ret_cause, &why);
-    cairn_srv_mend_release(&mend);
+    srv_mend_release(&mend);
     if (code == CAIRN_UNAVAILABLE || code == CAIRN_TIMEOUT || code == CAIRN_FORBIDDEN) {
         snprintf(ret_cause, CAUSE_BYTES,
                  "this catalog is older than its stores, and one of them does not answer: %s",
                  why.message);
         return CAIRN_OK;
     }
-    if (code && err) *err = why;
-    return code;
+    return cairn_pass(err, code, &why);
 }
 
-static enum cairn_code put_read(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    const struct cairn_srv *server = argument;
+SRV_CHANGE(put_read, const struct srv *server) {
     for (size_t i = 0; i < server->tiers->count; i++)
         if (server->tiers->tiers[i].unread)
-            CAIRN_TRY(cairn_srv_tier_unread_put(tx, server->tiers->tiers[i].name, false, err));
+            CAIRN_TRY(srv_tier_unread_put(tx, server->tiers->tiers[i].name, false, err));
     return CAIRN_OK;
 }
 
-static enum cairn_code end_stores(struct cairn_srv *server, struct cairn_error *err) {
+static enum cairn_code end_stores(struct srv *server, struct cairn_error *err) {
     if (!any_unread(server)) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, put_read, server, err));
+    CAIRN_TRY(srv_catalog_write(server->catalog, put_read, server, err));
     for (size_t i = 0; i < server->tiers->count; i++) {
         if (!server->tiers->tiers[i].unread) continue;
         cairn_log(INFO, "tier.compared", "store=%s", server->tiers->tiers[i].name);
@@ -229,15 +213,15 @@ static enum cairn_code end_stores(struct cairn_srv *server, struct cairn_error *
 /* ---- one run ---- */
 
 struct comparison {
-    struct cairn_srv *server;
+    struct srv *server;
     struct cairn_store_worker *worker;
-    struct cairn_srv_run_objects objects;
+    struct srv_run_objects objects;
     uint64_t newest; /* newest attempt in the store; 0: none */
     bool readable;   /* the attempt record is of this run */
     char nonce[CAIRN_NONCE_TEXT_BYTES], unreadable[300];
     bool has_run;
     char cause[CAUSE_BYTES];
-    struct cairn_srv_seen *unknown; /* committed in the store, not in the catalog; owned */
+    struct srv_seen *unknown; /* committed in the store, not in the catalog; owned */
     size_t unknown_count;
     bool unrecorded; /* a version with a record in the store is not recorded in the catalog */
 };
@@ -247,13 +231,12 @@ static enum cairn_code look_at_attempts(struct comparison *at, struct cairn_erro
     CAIRN_AUTO(attempt_record) record = {0};
     struct cairn_error why = {0};
     enum cairn_code code =
-        cairn_srv_attempt_read(at->worker, &at->objects.name, at->newest, &record, &why);
+        srv_attempt_read(at->worker, &at->objects.name, at->newest, &record, &why);
     at->readable = code == CAIRN_OK;
     (void)cairn_text_copy(at->nonce, sizeof(at->nonce), record.nonce);
     (void)cairn_text_copy(at->unreadable, sizeof(at->unreadable), why.message);
     if (!code || code == CAIRN_CORRUPT || code == CAIRN_UNSUPPORTED) return CAIRN_OK;
-    if (err) *err = why;
-    return code;
+    return cairn_pass(err, code, &why);
 }
 
 /* Without the right to list: one HEAD of the attempt after the newest known one. */
@@ -267,8 +250,8 @@ static enum cairn_code probe(struct comparison *at, uint64_t known, struct cairn
     return code;
 }
 
-static enum cairn_code compare_attempts(struct cairn_srv_tx *tx, struct comparison *at,
-                                        const struct cairn_srv_run *run, struct cairn_error *err) {
+static enum cairn_code compare_attempts(struct srv_tx *tx, struct comparison *at,
+                                        const struct srv_run *run, struct cairn_error *err) {
     if (!at->newest || at->newest < run->attempt) return CAIRN_OK;
     if (at->newest > run->attempt) {
         snprintf(at->cause, sizeof(at->cause),
@@ -279,7 +262,7 @@ static enum cairn_code compare_attempts(struct cairn_srv_tx *tx, struct comparis
     struct cairn_key key;
     bool aside = false;
     cairn_key_attempt(&at->objects.name, at->newest, &key);
-    CAIRN_TRY(cairn_srv_aside_there(tx, key.text, &aside, err));
+    CAIRN_TRY(srv_aside_there(tx, key.text, &aside, err));
     if (aside) return CAIRN_OK;
     if (!at->readable)
         snprintf(at->cause, sizeof(at->cause),
@@ -293,33 +276,31 @@ static enum cairn_code compare_attempts(struct cairn_srv_tx *tx, struct comparis
 
 /* A version that was ever committed here is known; one with a record in the store and not in its
  * row is shown once its row has it. */
-static enum cairn_code is_unknown(struct cairn_srv_tx *tx, struct comparison *at,
-                                  const struct cairn_srv_seen *seen, bool *ret,
-                                  struct cairn_error *err) {
+static enum cairn_code is_unknown(struct srv_tx *tx, struct comparison *at,
+                                  const struct srv_seen *seen, bool *ret, struct cairn_error *err) {
     bool known = false, shown = false, aside = false;
     struct cairn_key key;
     struct cairn_version_place place = {at->objects.name, seen->step, seen->id};
     *ret = false;
-    CAIRN_TRY(cairn_srv_version_was_committed(tx, seen->id.text, &known, &shown, err));
+    CAIRN_TRY(srv_version_was_committed(tx, seen->id.text, &known, &shown, err));
     if (known) at->unrecorded |= !shown;
     if (known) return CAIRN_OK;
     cairn_key_committed(&place, &key);
-    CAIRN_TRY(cairn_srv_aside_there(tx, key.text, &aside, err));
+    CAIRN_TRY(srv_aside_there(tx, key.text, &aside, err));
     *ret = !aside;
     return CAIRN_OK;
 }
 
-static enum cairn_code look_in_catalog(struct cairn_srv_tx *tx, void *argument,
-                                       struct cairn_error *err) {
-    struct comparison *at = argument;
-    CAIRN_AUTO(srv_run) run = {0};
-    enum cairn_code code = cairn_srv_run_get(tx, &at->objects.name, &run, err);
+static enum cairn_code look_in_catalog(struct comparison *at, struct cairn_error *err) {
+    SRV_LOOK(look, at->server->catalog, err);
+    SRV_AUTO(run) run = {0};
+    enum cairn_code code = srv_run_get(look.tx, &at->objects.name, &run, err);
     if (code && code != CAIRN_NOT_FOUND) return code;
     at->has_run = !code;
-    CAIRN_TRY(compare_attempts(tx, at, &run, err));
+    CAIRN_TRY(compare_attempts(look.tx, at, &run, err));
     for (size_t i = 0; i < at->objects.version_count; i++) {
         bool unknown = false;
-        CAIRN_TRY(is_unknown(tx, at, &at->objects.versions[i], &unknown, err));
+        CAIRN_TRY(is_unknown(look.tx, at, &at->objects.versions[i], &unknown, err));
         CAIRN_ASSERT(at->unknown_count <= i);
         if (unknown) at->unknown[at->unknown_count++] = at->objects.versions[i];
     }
@@ -329,13 +310,12 @@ static enum cairn_code look_in_catalog(struct cairn_srv_tx *tx, void *argument,
 /* Finds the first unknown version that the store holds committed; a record alone is remains. */
 static enum cairn_code judge_unknown(struct comparison *at, struct cairn_error *err) {
     for (size_t i = 0; i < at->unknown_count && !at->cause[0]; i++) {
-        const struct cairn_srv_seen *seen = &at->unknown[i];
+        const struct srv_seen *seen = &at->unknown[i];
         struct cairn_version_place place = {at->objects.name, seen->step, seen->id};
         struct cairn_record record;
         struct cairn_error why = {0};
         CAIRN_AUTO(manifest) manifest = {0};
-        enum cairn_code code =
-            cairn_srv_committed_read(at->worker, &place, &record, &manifest, &why);
+        enum cairn_code code = srv_committed_read(at->worker, &place, &record, &manifest, &why);
         if (!code)
             snprintf(at->cause, sizeof(at->cause),
                      "step %" PRIu64 " (%s) is committed in the store, the catalog does not know "
@@ -344,42 +324,31 @@ static enum cairn_code judge_unknown(struct comparison *at, struct cairn_error *
         else if (code == CAIRN_UNSUPPORTED)
             snprintf(at->cause, sizeof(at->cause), "step %" PRIu64 " (%s): %s", seen->step,
                      seen->id.text, why.message);
-        else if (code != CAIRN_NOT_FOUND && code != CAIRN_CORRUPT) {
-            if (err) *err = why;
-            return code;
-        }
+        else if (code != CAIRN_NOT_FOUND && code != CAIRN_CORRUPT)
+            return cairn_pass(err, code, &why);
     }
     return CAIRN_OK;
 }
 
-struct known {
-    struct cairn_srv_run run;
-    uint64_t trash_changes;
-};
-
-static enum cairn_code look_at_known(struct cairn_srv_tx *tx, void *argument,
-                                     struct cairn_error *err) {
-    struct known *known = argument;
-    struct cairn_run_name name = known->run.name;
-    enum cairn_code code = cairn_srv_run_get(tx, &name, &known->run, err);
-    if (code) return code == CAIRN_NOT_FOUND ? CAIRN_OK : code;
-    return cairn_srv_versions_trash_changes(tx, &name, &known->trash_changes, err);
-}
-
 static enum cairn_code list_run(struct comparison *at, struct cairn_error *err) {
-    struct cairn_srv_run_objects *objects = &at->objects;
-    struct known known = {.run.name = objects->name};
-    CAIRN_TRY(cairn_srv_catalog_read(at->server->catalog, look_at_known, &known, err));
-    at->has_run = known.run.id != 0;
-    objects->trash_changes = known.trash_changes;
-    cairn_srv_run_release(&known.run);
+    struct srv_run_objects *objects = &at->objects;
+    SRV_AUTO(run) run = {0};
+    SRV_LOOK(look, at->server->catalog, err);
+    enum cairn_code code = srv_run_get(look.tx, &objects->name, &run, err);
+    if (code && code != CAIRN_NOT_FOUND) return code;
+    at->has_run = !code;
+    objects->trash_changes = 0;
+    if (at->has_run)
+        CAIRN_TRY(
+            srv_versions_trash_changes(look.tx, &objects->name, &objects->trash_changes, err));
+    srv_look_release(&look);
     /* Unknown names are compared, too, for one short listing each. */
-    CAIRN_TRY(cairn_srv_run_objects_list(objects, at->worker, true, err));
-    if (!objects->listed) return probe(at, known.run.attempt, err);
+    CAIRN_TRY(srv_run_objects_list(objects, at->worker, true, err));
+    if (!objects->listed) return probe(at, run.attempt, err);
     if (objects->attempt_count) at->newest = objects->attempts[objects->attempt_count - 1];
     if (!at->newest && !at->has_run) return CAIRN_OK;
     objects->attempt_count = 0;
-    CAIRN_TRY(cairn_srv_run_objects_list(objects, at->worker, false, err));
+    CAIRN_TRY(srv_run_objects_list(objects, at->worker, false, err));
     if (objects->attempt_count) at->newest = objects->attempts[objects->attempt_count - 1];
     return CAIRN_OK;
 }
@@ -389,25 +358,23 @@ static enum cairn_code compare_run(struct comparison *at, struct cairn_error *er
     CAIRN_TRY(look_at_attempts(at, err));
     at->unknown = calloc(at->objects.version_count + 1, sizeof(*at->unknown));
     if (!at->unknown) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to compare a run");
-    CAIRN_TRY(cairn_srv_catalog_read(at->server->catalog, look_in_catalog, at, err));
+    CAIRN_TRY(look_in_catalog(at, err));
     CAIRN_TRY(judge_unknown(at, err));
-    if (at->cause[0]) return cairn_srv_run_freeze(at->server, &at->objects.name, at->cause, err);
+    if (at->cause[0]) return srv_run_freeze(at->server, &at->objects.name, at->cause, err);
     CAIRN_TRY(compare_stores(at->server, at->worker, &at->objects.name, at->cause, err));
-    if (at->cause[0])
-        return cairn_srv_run_freeze_asked(at->server, &at->objects.name, at->cause, err);
-    CAIRN_TRY(cairn_srv_marks_write_missing(at->server, at->worker, &at->objects, err));
-    CAIRN_TRY(cairn_srv_marks_follow(at->server, &at->objects, err));
+    if (at->cause[0]) return srv_run_freeze_asked(at->server, &at->objects.name, at->cause, err);
+    CAIRN_TRY(srv_marks_write_missing(at->server, at->worker, &at->objects, err));
+    CAIRN_TRY(srv_marks_follow(at->server, &at->objects, err));
     if (at->has_run)
-        CAIRN_TRY(cairn_srv_attempt_records_write(at->server, at->worker, &at->objects.name, err));
+        CAIRN_TRY(srv_attempt_records_write(at->server, at->worker, &at->objects.name, err));
     /* A reader may have seen the version: no older answer may follow (Q24, P7). */
-    return at->unrecorded
-               ? cairn_srv_record_write_missing(at->server, at->worker, &at->objects.name, err)
-               : CAIRN_OK;
+    return at->unrecorded ? srv_record_write_missing(at->server, at->worker, &at->objects.name, err)
+                          : CAIRN_OK;
 }
 
 /* ---- one thread a run ---- */
 
-static bool begin_run(struct cairn_srv_compared *compared, uint64_t key, bool *ret_busy) {
+static bool begin_run(struct srv_compared *compared, uint64_t key, bool *ret_busy) {
     CAIRN_HOLD(&compared->lock);
     *ret_busy = false;
     if (is_known(compared, key)) return false;
@@ -419,7 +386,7 @@ static bool begin_run(struct cairn_srv_compared *compared, uint64_t key, bool *r
     return true;
 }
 
-static void end_run(struct cairn_srv_compared *compared, uint64_t key, bool keep) {
+static void end_run(struct srv_compared *compared, uint64_t key, bool keep) {
     CAIRN_HOLD(&compared->lock);
     for (size_t i = 0; i < compared->locked.busy_count; i++) {
         if (compared->locked.busy[i] != key) continue;
@@ -429,9 +396,9 @@ static void end_run(struct cairn_srv_compared *compared, uint64_t key, bool keep
     if (keep) add_key(compared, key);
 }
 
-enum cairn_code cairn_srv_compare(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                  const struct cairn_run_name *name, bool *ret_busy,
-                                  struct cairn_error *err) {
+enum cairn_code srv_compare(struct srv *server, struct cairn_store_worker *worker,
+                            const struct cairn_run_name *name, bool *ret_busy,
+                            struct cairn_error *err) {
     uint64_t key = key_of(name);
     *ret_busy = false;
     if (!CAIRN_RULE(Q35) || !begin_run(server->compared, key, ret_busy)) return CAIRN_OK;
@@ -439,13 +406,13 @@ enum cairn_code cairn_srv_compare(struct cairn_srv *server, struct cairn_store_w
     enum cairn_code code = compare_run(&at, err);
     /* From now on a frozen run has a row that says so. */
     end_run(server->compared, key, (!code && at.has_run) || code == CAIRN_CATALOG_BEHIND);
-    cairn_srv_run_objects_release(&at.objects);
+    srv_run_objects_release(&at.objects);
     free(at.unknown);
-    cairn_srv_waiters_wake_run(server->waiters, name);
+    srv_waiters_wake_run(server->waiters, name);
     return code;
 }
 
-bool cairn_srv_is_compared(struct cairn_srv *server, const struct cairn_run_name *name) {
+bool srv_is_compared(struct srv *server, const struct cairn_run_name *name) {
     uint64_t key = key_of(name);
     CAIRN_HOLD(&server->compared->lock);
     return is_known(server->compared, key) || !CAIRN_RULE(Q35);
@@ -453,24 +420,17 @@ bool cairn_srv_is_compared(struct cairn_srv *server, const struct cairn_run_name
 
 /* ---- all runs ---- */
 
-static enum cairn_code find_names(struct cairn_srv_tx *tx, void *argument,
-                                  struct cairn_error *err) {
-    return cairn_srv_runs_all(tx, argument, err);
-}
-
-static enum cairn_code count_runs(struct cairn_srv_tx *tx, void *argument,
-                                  struct cairn_error *err) {
-    return cairn_srv_runs_count(tx, argument, err);
-}
-
-static enum cairn_code compare_names(struct cairn_srv *server, struct cairn_store_worker *worker,
+static enum cairn_code compare_names(struct srv *server, struct cairn_store_worker *worker,
                                      bool *ret_busy, struct cairn_error *err) {
-    CAIRN_AUTO(srv_run_names) names = {0};
-    enum cairn_code code = cairn_srv_catalog_read(server->catalog, find_names, &names, err);
+    SRV_AUTO(run_names) names = {0};
+    SRV_AUTO(look) look = {0};
+    enum cairn_code code = srv_look_begin(server->catalog, &look, err);
+    if (!code) code = srv_runs_all(look.tx, &names, err);
+    srv_look_release(&look);
     for (size_t i = 0; i < names.count && !code; i++) {
         bool busy = false;
         struct cairn_error why = {0};
-        code = cairn_srv_compare(server, worker, &names.names[i], &busy, &why);
+        code = srv_compare(server, worker, &names.names[i], &busy, &why);
         if (code == CAIRN_CATALOG_BEHIND && !server->frozen) code = CAIRN_OK;
         *ret_busy |= busy;
         if (code && err) *err = why;
@@ -478,12 +438,14 @@ static enum cairn_code compare_names(struct cairn_srv *server, struct cairn_stor
     return code;
 }
 
-enum cairn_code cairn_srv_compare_all(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                      bool *ret_busy, struct cairn_error *err) {
+enum cairn_code srv_compare_all(struct srv *server, struct cairn_store_worker *worker,
+                                bool *ret_busy, struct cairn_error *err) {
     *ret_busy = false;
     uint64_t runs = 0;
     size_t known = 0;
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, count_runs, &runs, err));
+    SRV_LOOK(look, server->catalog, err);
+    CAIRN_TRY(srv_runs_count(look.tx, &runs, err));
+    srv_look_release(&look);
     {
         CAIRN_HOLD(&server->compared->lock);
         known = server->compared->locked.count;

@@ -25,37 +25,33 @@
 
 /* ---- comparing (compare.c) ---- */
 
-struct cairn_srv_compared;
-enum cairn_code cairn_srv_compared_new(struct cairn_srv_compared **ret,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_srv_compared_free(struct cairn_srv_compared *compared);
+enum cairn_code srv_compared_new(struct srv_compared **ret, struct cairn_error *err) CAIRN_MUST_USE;
+void srv_compared_free(struct srv_compared *compared);
 /* CAIRN_OK: compared, now or earlier. *ret_busy: another thread is comparing, nothing is known yet.
  * CAIRN_CATALOG_BEHIND: the store is ahead, and the run is frozen. */
-enum cairn_code cairn_srv_compare(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                  const struct cairn_run_name *name, bool *ret_busy,
-                                  struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_compare(struct srv *server, struct cairn_store_worker *worker,
+                            const struct cairn_run_name *name, bool *ret_busy,
+                            struct cairn_error *err) CAIRN_MUST_USE;
 /* True if the run was compared in this life of the server, with any result. */
-bool cairn_srv_is_compared(struct cairn_srv *server, const struct cairn_run_name *name);
+bool srv_is_compared(struct srv *server, const struct cairn_run_name *name);
 /* Compares every run of the catalog not compared yet. A run that gets frozen is no failure. */
-enum cairn_code cairn_srv_compare_all(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                      bool *ret_busy, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_compare_all(struct srv *server, struct cairn_store_worker *worker,
+                                bool *ret_busy, struct cairn_error *err) CAIRN_MUST_USE;
 
 /* Reconciles the frozen runs for which that was requested. */
-void cairn_srv_reconcile_requested(struct cairn_srv *server, struct cairn_store_worker *worker);
+void srv_reconcile_requested(struct srv *server, struct cairn_store_worker *worker);
 
 /* ---- cairn-server --reindex, run by `cairn reindex` (reindex.c) ---- */
 
-struct cairn_srv_reindexing {
+struct srv_reindexing {
     bool wanted, dry, json, json_progress, quiet, force;
     const char *without; /* names of stores to leave out, separated by commas; or NULL */
 };
 /* Takes --reindex, --dry-run, --json, --progress=none|json and --without=NAMES out of argv. */
-void cairn_srv_reindexing_take(int *argc, char **argv, struct cairn_srv_reindexing *ret);
+void srv_reindexing_take(int *argc, char **argv, struct srv_reindexing *ret);
 /* server has settings, clock, random and its open stores; the caller takes down what is added.
  * settings: the same as the server's. */
-enum cairn_code cairn_srv_reindexing_run(const struct cairn_srv_reindexing *asked,
-                                         struct cairn_srv *server,
-                                         struct cairn_srv_settings *settings,
-                                         struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_srv_reindexing_tell(const struct cairn_srv_reindexing *asked,
-                               const struct cairn_error *why);
+enum cairn_code srv_reindexing_run(const struct srv_reindexing *asked, struct srv *server,
+                                   struct srv_settings *settings,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+void srv_reindexing_tell(const struct srv_reindexing *asked, const struct cairn_error *why);

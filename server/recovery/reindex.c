@@ -32,20 +32,14 @@
 #include <unistd.h>
 
 #include "api/wire/messages.h"
-#include "common/buf.h"
-#include "common/clock.h"
 #include "common/file.h"
 #include "common/hooks.h"
-#include "common/text.h"
-#include "server/db/copy.h"
 #include "server/guard/identity.h"
 #include "server/guard/said_copy.h"
 #include "server/health.h"
 #include "server/http/waiters.h"
-#include "server/ledger/runs.h"
 #include "server/recovery/mend.h"
 #include "server/recovery/recovery.h"
-#include "store/open.h"
 
 #define PAGES_MAX 1000000
 #define RUNS_MAX 1000000
@@ -67,7 +61,7 @@ struct store_count {
 };
 struct counts {
     /* main, then nearest first, then those left out */
-    struct store_count stores[CAIRN_SRV_TIERS_MAX];
+    struct store_count stores[SRV_TIERS_MAX];
     size_t store_count;
     uint64_t runs, attempts;
     uint64_t versions, found; /* imported now; imported by an earlier call */
@@ -77,8 +71,8 @@ struct counts {
     uint64_t newer;           /* documents of a newer release, reported and not imported */
 };
 struct reindex {
-    struct cairn_srv *server;
-    const struct cairn_srv_reindexing *asked;
+    struct srv *server;
+    const struct srv_reindexing *asked;
     uint64_t printed_ms;
     struct counts done;
 };
@@ -94,8 +88,8 @@ static const char *take_value(int *argc, char **argv, const char *flag) {
     return NULL;
 }
 
-void cairn_srv_reindexing_take(int *argc, char **argv, struct cairn_srv_reindexing *ret) {
-    *ret = (struct cairn_srv_reindexing){.wanted = cairn_config_take(argc, argv, "--reindex")};
+void srv_reindexing_take(int *argc, char **argv, struct srv_reindexing *ret) {
+    *ret = (struct srv_reindexing){.wanted = cairn_config_take(argc, argv, "--reindex")};
     if (!ret->wanted) return;
     ret->dry = cairn_config_take(argc, argv, "--dry-run");
     ret->json = cairn_config_take(argc, argv, "--json");
@@ -164,7 +158,7 @@ static int by_name(const void *a, const void *b) {
 }
 
 /* A run's keys are adjacent in a listing; if a store breaks that, sorting finds duplicates. */
-static enum cairn_code add_run(struct cairn_srv_run_names *names, const struct cairn_run_name *name,
+static enum cairn_code add_run(struct srv_run_names *names, const struct cairn_run_name *name,
                                struct cairn_error *err) {
     if (names->count && !by_name(&names->names[names->count - 1], name)) return CAIRN_OK;
     CAIRN_TRY(CAIRN_ARRAY_ROOM(names->names, names->count, names->capacity, RUNS_MAX,
@@ -173,7 +167,7 @@ static enum cairn_code add_run(struct cairn_srv_run_names *names, const struct c
     return CAIRN_OK;
 }
 
-static void sort_names(struct cairn_srv_run_names *names) {
+static void sort_names(struct srv_run_names *names) {
     size_t kept = 0;
     if (names->count) qsort(names->names, names->count, sizeof(*names->names), by_name);
     for (size_t i = 0; i < names->count; i++)
@@ -183,30 +177,25 @@ static void sort_names(struct cairn_srv_run_names *names) {
 }
 
 static enum cairn_code list_one(struct reindex *reindex, struct cairn_store_worker *worker,
-                                struct cairn_srv_run_names *ret, struct cairn_error *err) {
-    CAIRN_AUTO_HEAP char *page = NULL;
-    for (size_t pages = 0; pages < PAGES_MAX; pages++) {
-        CAIRN_AUTO(store_listing) listing = {0};
-        struct cairn_store_request list = {
-            .op = CAIRN_STORE_LIST, .key = "", .page = page, .listing = &listing};
-        CAIRN_TRY(cairn_store_perform(worker, &list, err));
-        for (size_t i = 0; i < listing.count; i++) {
+                                struct srv_run_names *ret, struct cairn_error *err) {
+    CAIRN_AUTO(store_pages) pages = {.list = {.op = CAIRN_STORE_LIST, .key = ""}};
+    while (!pages.ended && pages.count < PAGES_MAX) {
+        CAIRN_TRY(cairn_store_pages_next(&pages, worker, err));
+        for (size_t i = 0; i < pages.listing.count; i++) {
             struct cairn_run_name name;
-            if (run_of(listing.entries[i].key, &name)) CAIRN_TRY(add_run(ret, &name, err));
+            if (run_of(pages.listing.entries[i].key, &name)) CAIRN_TRY(add_run(ret, &name, err));
         }
-        free(page);
-        page = CAIRN_TAKE(listing.next_page);
         progress(reindex, NULL, 0, ret->count);
-        if (!page) return CAIRN_OK;
     }
+    if (pages.ended) return CAIRN_OK;
     return cairn_fail(err, CAIRN_TOO_LARGE, "the store has more than %d pages", PAGES_MAX);
 }
 
-static enum cairn_code list_runs(struct reindex *reindex, const struct cairn_srv_run_stores *stores,
-                                 struct cairn_srv_run_names *ret, struct cairn_error *err) {
+static enum cairn_code list_runs(struct reindex *reindex, const struct srv_run_stores *stores,
+                                 struct srv_run_names *ret, struct cairn_error *err) {
     for (size_t i = 0; i < stores->count; i++) {
         enum cairn_code code = list_one(reindex, stores->stores[i].worker, ret, err);
-        if (code) return cairn_srv_run_store_within(stores, i, code, err);
+        if (code) return srv_run_store_within(stores, i, code, err);
         sort_names(ret);
     }
     return CAIRN_OK;
@@ -215,68 +204,63 @@ static enum cairn_code list_runs(struct reindex *reindex, const struct cairn_srv
 /* ---- one run ---- */
 
 struct making {
-    struct cairn_srv *server;
+    struct srv *server;
     const struct cairn_run_name *name;
 };
-static enum cairn_code make_run(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    const struct making *making = argument;
-    CAIRN_AUTO(srv_run) run = {0};
-    return cairn_srv_run_take(tx, making->name, cairn_srv_wall_ms(making->server), &run, err);
+SRV_CHANGE(make_run, const struct making *making) {
+    SRV_AUTO(run) run = {0};
+    return srv_run_take(tx, making->name, srv_wall_ms(making->server), &run, err);
 }
 
 /* With several stores, puts the store's name before the key. */
 static void tell_wrong(void *owner, const char *store, const char *key, enum cairn_code code,
                        const char *cause) {
     struct reindex *reindex = owner;
-    char text[CAIRN_KEY_BYTES_MAX + CAIRN_SRV_TIER_NAME_BYTES + 4];
+    char text[CAIRN_KEY_BYTES_MAX + SRV_TIER_NAME_BYTES + 4];
     bool several = reindex->done.store_count > 1;
     snprintf(text, sizeof(text), "%s%s%s", several ? store : "", several ? ": " : "", key);
     tell_problem(reindex, text, code, cause);
 }
 
-static void count_copies(struct reindex *reindex, const struct cairn_srv_mend_version *one,
-                         size_t stores) {
+static void count_version(struct reindex *reindex, const struct srv_mend_version *one,
+                          size_t stores) {
+    struct counts *done = &reindex->done;
     size_t whole = 0;
+    done->found += one->known;
+    done->versions += !one->known && one->verified;
+    done->remains += !one->known && !one->verified && !one->damaged && !one->newer;
     for (size_t i = 0; i < stores; i++)
-        whole += one->copies[i] == CAIRN_SRV_SEEN_WHOLE || one->copies[i] == CAIRN_SRV_SEEN_RECORD;
+        whole += one->copies[i] == SRV_SEEN_WHOLE || one->copies[i] == SRV_SEEN_RECORD;
     for (size_t i = 0; i < stores; i++) {
-        struct store_count *store = &reindex->done.stores[i];
-        enum cairn_srv_copy_seen seen = one->copies[i];
-        bool there = seen == CAIRN_SRV_SEEN_WHOLE || seen == CAIRN_SRV_SEEN_RECORD;
+        struct store_count *store = &done->stores[i];
+        enum srv_copy_seen seen = one->copies[i];
+        bool there = seen == SRV_SEEN_WHOLE || seen == SRV_SEEN_RECORD;
         store->whole += there;
         store->alone += there && whole == 1;
-        store->unfinished += seen == CAIRN_SRV_SEEN_OBJECTS;
-        store->damaged += seen == CAIRN_SRV_SEEN_DAMAGED;
-        store->remains += seen == CAIRN_SRV_SEEN_REMAINS;
+        store->unfinished += seen == SRV_SEEN_OBJECTS;
+        store->damaged += seen == SRV_SEEN_DAMAGED;
+        store->remains += seen == SRV_SEEN_REMAINS;
     }
 }
 
-static void count_version(struct reindex *reindex, const struct cairn_srv_mend *mend,
-                          const struct cairn_srv_mend_version *one) {
-    reindex->done.found += one->known;
-    reindex->done.versions += !one->known && one->verified;
-    reindex->done.remains += !one->known && !one->verified && !one->damaged && !one->newer;
-    count_copies(reindex, one, mend->stores.count);
-}
-
 /* Imports versions as they are verified: at most 64 manifests are in memory. */
-static enum cairn_code take_versions(struct reindex *reindex, struct cairn_srv_mend *mend,
+static enum cairn_code take_versions(struct reindex *reindex, struct srv_mend *mend,
                                      struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_mend_versions_new(mend, err));
+    CAIRN_TRY(srv_mend_versions_new(mend, err));
     for (size_t from = 0; from < mend->version_count; from += TAKEN_AT_ONCE) {
         size_t to = cairn_min_u64(from + TAKEN_AT_ONCE, mend->version_count);
         for (size_t i = from; i < to; i++) {
-            CAIRN_TRY(cairn_srv_mend_read_version(mend, i, err));
-            count_version(reindex, mend, &mend->versions[i]);
+            CAIRN_TRY(srv_mend_read_version(mend, i, err));
+            count_version(reindex, &mend->versions[i], mend->stores.count);
         }
-        CAIRN_TRY(cairn_srv_mend_take(mend, from, to, err));
+        CAIRN_TRY(srv_mend_take(mend, from, to, err));
     }
     return CAIRN_OK;
 }
 
-static enum cairn_code take_attempts(struct reindex *reindex, struct cairn_srv_mend *mend,
+static enum cairn_code take_attempts(struct reindex *reindex, struct srv_mend *mend,
                                      struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_mend_read_attempts(mend, err));
+    CAIRN_TRY(srv_mend_read_attempts(mend, err));
     for (size_t i = 0; i < mend->attempt_count; i++) {
         struct cairn_key key;
         cairn_key_attempt(&mend->objects.name, mend->attempts[i].number, &key);
@@ -292,22 +276,19 @@ static enum cairn_code take_attempts(struct reindex *reindex, struct cairn_srv_m
 static enum cairn_code take_run(struct reindex *reindex, struct cairn_store_worker *worker,
                                 const struct cairn_run_name *name, struct cairn_error *err) {
     struct making making = {reindex->server, name};
-    struct cairn_srv_mend mend = {
-        .server = reindex->server, .objects.name = *name, .tell = tell_wrong, .owner = reindex};
-    enum cairn_code code =
-        cairn_srv_catalog_write(reindex->server->catalog, make_run, &making, err);
-    if (!code) code = cairn_srv_mend_open(&mend, worker, err);
-    if (!code) code = take_attempts(reindex, &mend, err);
-    if (!code) code = take_versions(reindex, &mend, err);
-    if (!code) code = cairn_srv_mend_apply(&mend, err);
-    cairn_srv_mend_release(&mend);
-    return code;
+    SRV_AUTO(mend)
+    mend = {.server = reindex->server, .objects.name = *name, .tell = tell_wrong, .owner = reindex};
+    CAIRN_TRY(srv_catalog_write(reindex->server->catalog, make_run, &making, err));
+    CAIRN_TRY(srv_mend_open(&mend, worker, err));
+    CAIRN_TRY(take_attempts(reindex, &mend, err));
+    CAIRN_TRY(take_versions(reindex, &mend, err));
+    return srv_mend_apply(&mend, err);
 }
 
 /* ---- all runs ---- */
 
 static enum cairn_code take_runs(struct reindex *reindex, struct cairn_store_worker *worker,
-                                 const struct cairn_srv_run_names *names, struct cairn_error *err) {
+                                 const struct srv_run_names *names, struct cairn_error *err) {
     unsigned in_a_row = 0;
     for (size_t i = 0; i < names->count; i++) {
         const struct cairn_run_name *name = &names->names[i];
@@ -319,7 +300,7 @@ static enum cairn_code take_runs(struct reindex *reindex, struct cairn_store_wor
         in_a_row = code ? in_a_row + 1 : 0;
         CAIRN_CRASHPOINT("server.reindex.after_run");
         if (!code) continue;
-        CAIRN_TRY(cairn_srv_catalog_writable(reindex->server->catalog, err));
+        CAIRN_TRY(srv_catalog_writable(reindex->server->catalog, err));
         snprintf(text, sizeof(text), "%s/%s", name->project, name->run);
         bool of_document = code == CAIRN_CORRUPT || code == CAIRN_UNSUPPORTED;
         tell_problem(reindex, text, of_document ? CAIRN_STORE : code, why.message);
@@ -337,10 +318,10 @@ static enum cairn_code take_said(struct reindex *reindex, struct cairn_store_wor
     for (size_t before = 0; before < COPIES_MAX; before++) {
         struct cairn_key key;
         struct cairn_error why = {0};
-        enum cairn_code code = cairn_srv_said_copy_take(reindex->server, worker, before, &key,
-                                                        &reindex->done.said, &why);
+        enum cairn_code code =
+            srv_said_copy_take(reindex->server, worker, before, &key, &reindex->done.said, &why);
         if (!code) return CAIRN_OK;
-        CAIRN_TRY(cairn_srv_catalog_writable(reindex->server->catalog, err));
+        CAIRN_TRY(srv_catalog_writable(reindex->server->catalog, err));
         tell_problem(reindex, key.text[0] ? key.text : ".cairn/catalog/", code, why.message);
         if (code != CAIRN_CORRUPT) return CAIRN_OK;
     }
@@ -351,7 +332,7 @@ static enum cairn_code take_said(struct reindex *reindex, struct cairn_store_wor
 static enum cairn_code must_be_store(struct reindex *reindex, struct cairn_store_worker *worker,
                                      struct cairn_error *err) {
     struct cairn_store_record record = {0};
-    struct cairn_srv *server = reindex->server;
+    struct srv *server = reindex->server;
     const char *url = cairn_store_url(server->store);
     enum cairn_code code = cairn_store_record_get(worker, 0, &record, err);
     if (code == CAIRN_NOT_FOUND)
@@ -366,28 +347,28 @@ static enum cairn_code must_be_store(struct reindex *reindex, struct cairn_store
 
 static void add_store(struct reindex *reindex, const char *name, const struct cairn_store *store,
                       bool left_out) {
-    CAIRN_ASSERT(reindex->done.store_count < CAIRN_SRV_TIERS_MAX);
+    CAIRN_ASSERT(reindex->done.store_count < SRV_TIERS_MAX);
     reindex->done.stores[reindex->done.store_count++] =
         (struct store_count){.name = name, .url = cairn_store_url(store), .left_out = left_out};
 }
 
 /* 3. A store that is read has the same index as in run_stores. */
 static enum cairn_code must_be_ours(struct reindex *reindex, struct cairn_error *err) {
-    struct cairn_srv *server = reindex->server;
-    struct cairn_srv_tiers *tiers = server->tiers;
-    add_store(reindex, CAIRN_SRV_TIER_MAIN, server->store, false);
+    struct srv *server = reindex->server;
+    struct srv_tiers *tiers = server->tiers;
+    add_store(reindex, SRV_TIER_MAIN, server->store, false);
     for (int left_out = 0; left_out < 2; left_out++)
         for (size_t i = 0; tiers && i < tiers->count; i++)
             if (i != tiers->main && tiers->tiers[i].left_out == (left_out != 0))
                 add_store(reindex, tiers->tiers[i].name, tiers->tiers[i].store, left_out);
     for (size_t i = 0; tiers && i < tiers->count; i++) {
-        struct cairn_srv_tier *tier = &tiers->tiers[i];
+        struct srv_tier *tier = &tiers->tiers[i];
         struct cairn_store_worker *worker = NULL;
         struct cairn_error why = {0};
         if (i == tiers->main || tier->left_out) continue;
-        enum cairn_code code = cairn_srv_tier_borrow(server, tier, &worker, &why);
-        if (!code) code = cairn_srv_tier_is_ours(server, tier, worker, &why);
-        cairn_srv_tier_return(server, tier, worker);
+        enum cairn_code code = srv_tier_borrow(server, tier, &worker, &why);
+        if (!code) code = srv_tier_is_ours(server, tier, worker, &why);
+        srv_tier_return(server, tier, worker);
         if (code == CAIRN_FORBIDDEN) return cairn_fail(err, code, "%s", why.message);
         if (code)
             return cairn_fail(err, code,
@@ -398,38 +379,26 @@ static enum cairn_code must_be_ours(struct reindex *reindex, struct cairn_error 
     return CAIRN_OK;
 }
 
-/* Q35: waits until requests in flight from the old catalog's server have ended. */
-static void wait_for_others(const struct cairn_srv *server) {
-    uint64_t wait_ms = server->settings->reconcile_wait_ms;
-    struct timespec left = {.tv_sec = (time_t)(wait_ms / 1000),
-                            .tv_nsec = (long)(wait_ms % 1000) * 1000000L};
-    while (nanosleep(&left, &left) && errno == EINTR) {
-    }
-}
-
-static enum cairn_code take_all(struct reindex *reindex, struct cairn_store_worker *worker,
-                                struct cairn_srv_run_stores *stores, struct cairn_error *err) {
-    CAIRN_AUTO(srv_run_names) names = {0};
-    CAIRN_TRY(cairn_srv_run_stores_open(stores, reindex->server, worker, err));
-    CAIRN_TRY(list_runs(reindex, stores, &names, err));
-    CAIRN_TRY(take_runs(reindex, worker, &names, err));
-    return take_said(reindex, worker, err);
-}
-
 static enum cairn_code reindex_all(struct reindex *reindex, struct cairn_store_worker *worker,
                                    struct cairn_error *err) {
-    struct cairn_srv_run_stores stores = {0};
+    const struct srv_settings *settings = reindex->server->settings;
+    SRV_AUTO(run_stores) stores = {0};
+    SRV_AUTO(run_names) names = {0};
     CAIRN_TRY(must_be_store(reindex, worker, err));
     CAIRN_TRY(must_be_ours(reindex, err));
     if (!reindex->asked->dry) {
         /* the new catalog's generation is behind */
-        CAIRN_ASSERT(reindex->server->settings->adopt_store);
-        CAIRN_TRY(cairn_srv_identity_start(reindex->server, worker, err));
-        wait_for_others(reindex->server);
+        CAIRN_ASSERT(settings->adopt_store);
+        CAIRN_TRY(srv_identity_start(reindex->server, worker, err));
+        /* Q35: requests in flight from the old catalog's server have ended then. */
+        struct timespec left = {.tv_sec = (time_t)(settings->reconcile_wait_ms / 1000),
+                                .tv_nsec = (long)(settings->reconcile_wait_ms % 1000) * 1000000L};
+        while (nanosleep(&left, &left) && errno == EINTR) continue;
     }
-    enum cairn_code code = take_all(reindex, worker, &stores, err);
-    cairn_srv_run_stores_release(&stores);
-    return code;
+    CAIRN_TRY(srv_run_stores_open(&stores, reindex->server, worker, err));
+    CAIRN_TRY(list_runs(reindex, &stores, &names, err));
+    CAIRN_TRY(take_runs(reindex, worker, &names, err));
+    return take_said(reindex, worker, err);
 }
 
 /* ---- results ---- */
@@ -449,7 +418,7 @@ static json_t *stores_json(const struct counts *done) {
 }
 
 /* Not a row of messages.def: no other program reads this output (docs/command.md). */
-static enum cairn_code print_json(const struct cairn_srv *server, const char *where,
+static enum cairn_code print_json(const struct srv *server, const char *where,
                                   const struct reindex *reindex, struct cairn_error *err) {
     const struct counts *done = &reindex->done;
     bool dry = reindex->asked->dry;
@@ -484,7 +453,7 @@ static void print_stores(const struct counts *done) {
     }
 }
 
-static enum cairn_code print_text(const struct cairn_srv *server, const char *where,
+static enum cairn_code print_text(const struct srv *server, const char *where,
                                   const struct reindex *reindex, struct cairn_error *err) {
     const struct counts *done = &reindex->done;
     printf("%s: %llu runs, %llu attempts, %llu committed versions", cairn_store_url(server->store),
@@ -507,8 +476,7 @@ static enum cairn_code print_text(const struct cairn_srv *server, const char *wh
     return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
 }
 
-void cairn_srv_reindexing_tell(const struct cairn_srv_reindexing *asked,
-                               const struct cairn_error *why) {
+void srv_reindexing_tell(const struct srv_reindexing *asked, const struct cairn_error *why) {
     const struct cairn_code_info *info = cairn_code_info(why->code);
     CAIRN_AUTO_JSON json_t *answer =
         asked->json ? json_pack("{s:s, s:i, s:b}", "verb", "reindex", "exit", info->exit_status,
@@ -523,8 +491,7 @@ void cairn_srv_reindexing_tell(const struct cairn_srv_reindexing *asked,
 /* ---- the new catalog ---- */
 
 /* Jobs hold grants signed with this key: a new key would end every save under way. */
-static enum cairn_code look_for_key(const struct cairn_srv_settings *settings,
-                                    struct cairn_error *err) {
+static enum cairn_code look_for_key(const struct srv_settings *settings, struct cairn_error *err) {
     char path[1024];
     bool given = settings->grant_key_file[0];
     snprintf(path, sizeof(path), "%.900s%s", given ? settings->grant_key_file : settings->data_dir,
@@ -536,34 +503,34 @@ static enum cairn_code look_for_key(const struct cairn_srv_settings *settings,
                       path);
 }
 
-static enum cairn_code open_catalog(struct cairn_srv *server, const char *where, bool dry,
+static enum cairn_code open_catalog(struct srv *server, const char *where, bool dry,
                                     struct cairn_error *err) {
     if (dry) {
-        CAIRN_TRY(cairn_srv_catalog_open_memory(&server->catalog, err));
+        CAIRN_TRY(srv_catalog_open_memory(&server->catalog, err));
     } else {
         CAIRN_TRY(cairn_dir_make(server->settings->data_dir, 0700, err));
         CAIRN_TRY(cairn_dir_check_own(server->settings->data_dir, "data_dir", err));
         CAIRN_TRY(look_for_key(server->settings, err));
-        cairn_srv_catalog_password_from(server->settings->catalog_password_file);
-        CAIRN_TRY(cairn_srv_copy_begin_reindex(where, err));
-        CAIRN_TRY(cairn_srv_catalog_open(where, &server->catalog, err));
+        srv_catalog_password_from(server->settings->catalog_password_file);
+        CAIRN_TRY(srv_copy_begin_reindex(where, err));
+        CAIRN_TRY(srv_catalog_open(where, &server->catalog, err));
     }
-    cairn_srv_catalog_set_clock(server->catalog, server->clock);
-    return cairn_srv_waiters_new(&server->waiters, err);
+    srv_catalog_set_clock(server->catalog, server->clock);
+    return srv_waiters_new(&server->waiters, err);
 }
 
 /* ---- is a server running? ---- */
 
 /* A server is alive if its sign of life (health.h) changes within the announced interval, unless it
  * reported a stop and none has started since. A much older sign is ignored. */
-static enum cairn_code look_for_server(const struct cairn_srv_reindexing *asked,
+static enum cairn_code look_for_server(const struct srv_reindexing *asked,
                                        struct cairn_store_worker *worker, struct cairn_error *err) {
-    struct cairn_srv_sign first = {0}, now;
+    struct srv_sign first = {0}, now;
     struct cairn_store_record record;
     struct cairn_error why = {0};
     if (asked->force || asked->dry) return CAIRN_OK;
     if (cairn_store_record_get(worker, 0, &record, &why)) return CAIRN_OK;
-    if (cairn_srv_sign_read(worker, &first, &why)) return CAIRN_OK;
+    if (srv_sign_read(worker, &first, &why)) return CAIRN_OK;
     uint64_t wait_ms = first.interval_ms + SIGN_LATE_MS;
     int64_t age_ms = cairn_clock_real.wall_ms(&cairn_clock_real) - first.modified_ms;
     bool old = first.modified_ms && age_ms > (int64_t)wait_ms + CLOCKS_APART_MS;
@@ -575,7 +542,7 @@ static enum cairn_code look_for_server(const struct cairn_srv_reindexing *asked,
                 (unsigned long long)(wait_ms + 999) / 1000);
     for (uint64_t until_ms = cairn_mono_ms() + wait_ms; cairn_mono_ms() < until_ms;) {
         (void)poll(NULL, 0, SIGN_LOOK_MS);
-        if (cairn_srv_sign_read(worker, &now, &why) || !strcmp(now.mark, first.mark)) continue;
+        if (srv_sign_read(worker, &now, &why) || !strcmp(now.mark, first.mark)) continue;
         if (now.stopped_at >= record.generation) return CAIRN_OK;
         return cairn_fail(err, CAIRN_CONFLICT,
                           "a server works on this store: its sign in .cairn/health.json was "
@@ -585,14 +552,13 @@ static enum cairn_code look_for_server(const struct cairn_srv_reindexing *asked,
     return CAIRN_OK;
 }
 
-static enum cairn_code leave_out(struct cairn_srv *server, const char *names,
-                                 struct cairn_error *err) {
+static enum cairn_code leave_out(struct srv *server, const char *names, struct cairn_error *err) {
     for (const char *at = names; at && *at;) {
-        char name[CAIRN_SRV_TIER_NAME_BYTES];
+        char name[SRV_TIER_NAME_BYTES];
         size_t size = strcspn(at, ",");
         snprintf(name, sizeof(name), "%.*s", (int)cairn_min_u64(size, sizeof(name) - 1), at);
-        struct cairn_srv_tier *tier = cairn_srv_tier_find(server, name);
-        if (!tier || cairn_srv_tier_is_main(server, tier) || size >= sizeof(name))
+        struct srv_tier *tier = srv_tier_find(server, name);
+        if (!tier || srv_tier_is_main(server, tier) || size >= sizeof(name))
             return cairn_fail(err, CAIRN_INVALID,
                               "--without: \"%.*s\" is no further store of --stores", (int)size, at);
         tier->left_out = true;
@@ -602,18 +568,11 @@ static enum cairn_code leave_out(struct cairn_srv *server, const char *names,
 }
 
 /* The next start need not compare stores that were read here. */
-static enum cairn_code put_read(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    const struct counts *done = argument;
+SRV_CHANGE(put_read, const struct counts *done) {
     for (size_t i = 1; i < done->store_count; i++)
         if (!done->stores[i].left_out)
-            CAIRN_TRY(cairn_srv_tier_unread_put(tx, done->stores[i].name, false, err));
+            CAIRN_TRY(srv_tier_unread_put(tx, done->stores[i].name, false, err));
     return CAIRN_OK;
-}
-
-static enum cairn_code end_reindex(struct cairn_srv *server, struct counts *done,
-                                   struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, put_read, done, err));
-    return cairn_srv_copy_end_reindex(server->catalog, err);
 }
 
 static enum cairn_code judge_end(const struct reindex *reindex, struct cairn_error *err) {
@@ -638,10 +597,8 @@ static enum cairn_code judge_end(const struct reindex *reindex, struct cairn_err
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_reindexing_run(const struct cairn_srv_reindexing *asked,
-                                         struct cairn_srv *server,
-                                         struct cairn_srv_settings *settings,
-                                         struct cairn_error *err) {
+enum cairn_code srv_reindexing_run(const struct srv_reindexing *asked, struct srv *server,
+                                   struct srv_settings *settings, struct cairn_error *err) {
     const char *where = settings->catalog[0] ? settings->catalog : settings->data_dir;
     struct reindex reindex = {.server = server, .asked = asked, .printed_ms = cairn_mono_ms()};
     struct cairn_store_worker *worker = NULL;
@@ -652,9 +609,11 @@ enum cairn_code cairn_srv_reindexing_run(const struct cairn_srv_reindexing *aske
     if (!code) code = open_catalog(server, where, asked->dry, err);
     if (!code) code = reindex_all(&reindex, worker, err);
     cairn_store_worker_free(worker);
-    if (!code && !asked->dry && !reindex.done.unread)
-        code = end_reindex(server, &reindex.done, err);
     CAIRN_TRY(code);
+    if (!asked->dry && !reindex.done.unread) {
+        CAIRN_TRY(srv_catalog_write(server->catalog, put_read, &reindex.done, err));
+        CAIRN_TRY(srv_copy_end_reindex(server->catalog, err));
+    }
     CAIRN_TRY(asked->json ? print_json(server, where, &reindex, err)
                           : print_text(server, where, &reindex, err));
     return judge_end(&reindex, err);

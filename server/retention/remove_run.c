@@ -6,16 +6,10 @@
 #include <inttypes.h>
 #include <poll.h>
 
-#include "api/wire/messages.h"
 #include "common/log.h"
-#include "common/text.h"
-#include "server/db/catalog.h"
 #include "server/guard/jobs.h"
 #include "server/http/waiters.h"
 #include "server/intake/intake.h"
-#include "server/ledger/attempts.h"
-#include "server/ledger/runs.h"
-#include "server/ledger/version_lists.h"
 #include "server/nodes/nodes.h"
 #include "server/operations/operations.h"
 #include "server/retention/remove_run.h"
@@ -27,14 +21,13 @@
 #define RECORD_LOOKS 150
 
 static enum cairn_code add_result(json_t *items, const char *ref, enum cairn_code code,
-                                  const struct cairn_srv_trashed *gone,
-                                  const struct cairn_error *why, struct cairn_error *err) {
+                                  const struct srv_trashed *gone, const struct cairn_error *why,
+                                  struct cairn_error *err) {
     json_t *item = code ? CAIRN_PACK(trashed_row, .ref = ref, .code = cairn_code_info(code)->slug,
                                      .detail = why->message)
                         : CAIRN_PACK(trashed_row, .ref = ref, .version = gone->id.text,
                                      .trashed = true, .bytes = gone->bytes);
-    if (!json_array_append_new(items, item)) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    return cairn_json_append(items, item, "the answer", err);
 }
 
 /* Errors of one version are part of the answer; others end the call. */
@@ -43,25 +36,25 @@ static bool is_its_own(enum cairn_code code) {
            code == CAIRN_DELETED || code == CAIRN_INVALID || code == CAIRN_ABORTED;
 }
 
-static enum cairn_code trash_all(struct cairn_srv_request *request, const json_t *refs,
-                                 json_t *items, uint64_t *ret_bytes, struct cairn_error *err) {
+static enum cairn_code trash_all(struct srv_request *request, const json_t *refs, json_t *items,
+                                 uint64_t *ret_bytes, struct cairn_error *err) {
     size_t index = 0;
     json_t *ref = NULL;
     json_array_foreach((json_t *)(uintptr_t)refs, index, ref) {
-        struct cairn_srv_trashed gone = {0};
+        struct srv_trashed gone = {0};
         struct cairn_error why = {0};
         const char *text = json_string_value(ref);
         if (!text || strlen(text) > CAIRN_REF_BYTES_MAX)
             return cairn_fail(err, CAIRN_INVALID, "/versions/%zu: wanted a step or an id", index);
-        const struct cairn_srv_trash_one one = {.server = request->server,
-                                                .worker = request->store,
-                                                .name = &request->params.run_name,
-                                                .ref = text,
-                                                .reason = "by hand"};
+        const struct srv_trash_one one = {.server = request->server,
+                                          .worker = request->store,
+                                          .name = &request->params.run_name,
+                                          .ref = text,
+                                          .reason = "by hand"};
         enum cairn_code code =
             !strcmp(text, "latest") || !strcmp(text, "best")
                 ? cairn_fail(&why, CAIRN_INVALID, "`%s` means another one after each removal", text)
-                : cairn_srv_trash_one(&one, &gone, &why);
+                : srv_trash_one(&one, &gone, &why);
         if (code && !is_its_own(code)) {
             if (err) *err = why;
             return cairn_within(err, code, "/versions/%zu", index);
@@ -72,49 +65,36 @@ static enum cairn_code trash_all(struct cairn_srv_request *request, const json_t
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_on_trash(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
-                                   struct cairn_error *err) {
+SRV_HANDLER(trash) {
     CAIRN_AUTO_JSON json_t *body = NULL, *items = json_array();
     struct cairn_msg_trash said = {0};
     uint64_t bytes = 0;
-    CAIRN_TRY(cairn_srv_thawed(request->server, err));
-    CAIRN_TRY(cairn_srv_body(request, 2 * REFS_MAX, &body, err));
+    CAIRN_TRY(srv_thawed(request->server, err));
+    CAIRN_TRY(srv_body(request, 2 * REFS_MAX, &body, err));
     CAIRN_TRY(cairn_msg_trash_read(body, "", &said, err));
     if (!json_array_size(said.versions) || json_array_size(said.versions) > REFS_MAX)
         return cairn_fail(err, CAIRN_INVALID, "/versions: 1 to %d of them", REFS_MAX);
-    if (!items) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    if (!items) return srv_no_memory(err);
     CAIRN_TRY(trash_all(request, said.versions, items, &bytes, err));
-    return cairn_srv_reply_json(reply, 200, CAIRN_PACK(trashed, .items = items, .bytes = bytes),
-                                err);
+    return srv_reply_json(reply, 200, CAIRN_PACK(trashed, .items = items, .bytes = bytes), err);
 }
 
 /* ---- may a whole run go? ---- */
 
-struct judging {
-    struct cairn_srv *server;
-    const struct cairn_srv_run *run;
-    uint64_t tick;
-    bool busy;
-};
-
-static void look_at_node(void *argument, const struct cairn_srv_node_mark *node) {
-    struct judging *judging = argument;
-    const struct cairn_srv_run *run = judging->run;
-    if (cairn_srv_node_silent_ms(judging->server, node, judging->tick) < CAIRN_SRV_SILENT_MS)
-        judging->busy |=
-            cairn_srv_node_writes(judging->server, node->node, &run->name, run->attempt);
-}
-
-static enum cairn_code judge_run(struct cairn_srv_tx *tx, struct cairn_srv *server,
-                                 const struct cairn_srv_run *run, struct cairn_error *err) {
-    struct judging judging = {.server = server, .run = run, .tick = cairn_srv_tick(tx)};
+static enum cairn_code judge_run(struct srv_tx *tx, struct srv *server, const struct srv_run *run,
+                                 struct cairn_error *err) {
     struct cairn_version_id held;
-    uint64_t step = 0;
-    CAIRN_TRY(cairn_srv_attempt_nodes(tx, run->id, run->attempt, look_at_node, &judging, err));
-    if (judging.busy)
-        return cairn_fail(err, CAIRN_RUN_BUSY,
-                          "trainers of attempt %" PRIu64 " are at work: end them", run->attempt);
-    CAIRN_TRY(cairn_srv_run_held(tx, run->id, &held, &step, err));
+    uint64_t step = 0, tick = srv_tick(tx);
+    SRV_GET(rows, rows, srv_attempt_nodes(tx, run->id, run->attempt, &rows, err));
+    SQL_EACH(&rows, err) {
+        const struct srv_node_mark node = srv_row_node_mark(&rows);
+        if (srv_node_silent_ms(server, &node, tick) < SRV_SILENT_MS &&
+            srv_node_writes(server, node.node, &run->name, run->attempt))
+            return cairn_fail(err, CAIRN_RUN_BUSY,
+                              "trainers of attempt %" PRIu64 " are at work: end them",
+                              run->attempt);
+    }
+    CAIRN_TRY(srv_run_held(tx, run->id, &held, &step, err));
     if (!held.text[0]) return CAIRN_OK;
     return cairn_fail(err, CAIRN_IN_USE, "%s (step %" PRIu64 ") is pinned, leased or has an alias",
                       held.text, step);
@@ -123,70 +103,65 @@ static enum cairn_code judge_run(struct cairn_srv_tx *tx, struct cairn_srv *serv
 /* ---- the operation ---- */
 
 struct removal {
-    const struct cairn_srv_remove_run *wish;
-    struct cairn_srv_to_remove round;
+    const struct srv_remove_run *wish;
+    struct srv_to_remove round;
     size_t next;
     uint64_t removed, bytes, aborted;
     uint64_t aborted_now;
     bool hidden;
 };
 
-static enum cairn_code get_run(struct cairn_srv_tx *tx, const struct removal *removal,
-                               struct cairn_srv_run *ret, struct cairn_error *err) {
-    const struct cairn_srv_remove_run *wish = removal->wish;
+static enum cairn_code get_run(struct srv_tx *tx, const struct removal *removal,
+                               struct srv_run *ret, struct cairn_error *err) {
+    const struct srv_remove_run *wish = removal->wish;
     if (wish->check) CAIRN_TRY(wish->check(tx, wish->owner, err));
-    CAIRN_TRY(cairn_srv_run_get(tx, wish->name, ret, err));
-    CAIRN_TRY(cairn_srv_run_there(ret, err));
-    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, ret->id, err));
+    CAIRN_TRY(srv_run_get(tx, wish->name, ret, err));
+    CAIRN_TRY(srv_run_there(ret, err));
+    CAIRN_TRY(srv_tx_run_thawed(tx, ret->id, err));
     if (ret->attempt == wish->attempt) return CAIRN_OK;
     return cairn_fail(err, CAIRN_RUN_BUSY, "attempt %" PRIu64 " was opened meanwhile: end it first",
                       ret->attempt);
 }
 
-static enum cairn_code still_ours(struct cairn_srv_tx *tx, void *argument,
-                                  struct cairn_error *err) {
-    CAIRN_AUTO(srv_run) run = {0};
+static enum cairn_code still_ours(struct srv_tx *tx, void *argument, struct cairn_error *err) {
+    SRV_AUTO(run) run = {0};
     return get_run(tx, argument, &run, err);
 }
 
-static enum cairn_code read_round(struct cairn_srv_tx *tx, void *argument,
-                                  struct cairn_error *err) {
-    struct removal *removal = argument;
-    CAIRN_AUTO(srv_run) run = {0};
-    CAIRN_TRY(get_run(tx, removal, &run, err));
-    CAIRN_TRY(judge_run(tx, removal->wish->server, &run, err));
+static enum cairn_code read_round(struct removal *removal, struct cairn_error *err) {
+    SRV_LOOK(look, removal->wish->server->catalog, err);
+    SRV_AUTO(run) run = {0};
+    CAIRN_TRY(get_run(look.tx, removal, &run, err));
+    CAIRN_TRY(judge_run(look.tx, removal->wish->server, &run, err));
     removal->next = 0;
-    return cairn_srv_versions_to_remove(tx, run.id, REMOVE_ROUND_MAX, &removal->round, err);
+    return srv_versions_to_remove(look.tx, run.id, REMOVE_ROUND_MAX, &removal->round, err);
 }
 
-static enum cairn_code give_up_open(struct cairn_srv_tx *tx, void *argument,
-                                    struct cairn_error *err) {
-    struct removal *removal = argument;
+SRV_CHANGE(give_up_open, struct removal *removal) {
     removal->aborted_now = 0;
     CAIRN_TRY(still_ours(tx, removal, err));
     for (size_t i = 0; i < removal->round.open.count; i++) {
-        CAIRN_AUTO(srv_version) version = {0};
-        CAIRN_TRY(cairn_srv_version_get(tx, removal->round.open.ids[i].text, &version, err));
+        SRV_GET(version, version,
+                srv_version_get(tx, removal->round.open.ids[i].text, &version, err));
         if (version.state != CAIRN_STATE_OPEN) continue;
-        struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_ABORTED, "the run was removed"};
-        CAIRN_TRY(cairn_srv_version_move(tx, &version, &move, err));
+        struct srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_ABORTED, "the run was removed"};
+        CAIRN_TRY(srv_version_move(tx, &version, &move, err));
         removal->aborted_now++;
     }
     return CAIRN_OK;
 }
 
 /* Hides the run unless a version was added since the last round. */
-static enum cairn_code hide_run(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct removal *removal = argument;
-    CAIRN_AUTO(srv_run) run = {0};
+SRV_CHANGE(hide_run, struct removal *removal) {
+    SRV_AUTO(run) run = {0};
     removal->hidden = false;
     CAIRN_TRY(get_run(tx, removal, &run, err));
-    CAIRN_TRY(cairn_srv_versions_to_remove(tx, run.id, 1, &removal->round, err));
+    CAIRN_TRY(srv_versions_to_remove(tx, run.id, 1, &removal->round, err));
     removal->next = 0;
     if (removal->round.open.count || removal->round.committed.count || removal->round.unrecorded)
         return CAIRN_OK;
     removal->hidden = true;
-    return cairn_srv_run_hide(tx, run.id, err);
+    return srv_run_hide(tx, run.id, err);
 }
 
 static uint64_t total_of(const struct removal *removal) {
@@ -196,41 +171,40 @@ static uint64_t total_of(const struct removal *removal) {
 }
 
 static enum cairn_code tell_progress(const struct removal *removal, struct cairn_error *err) {
-    const struct cairn_srv_remove_run *wish = removal->wish;
+    const struct srv_remove_run *wish = removal->wish;
     uint64_t done = removal->removed + removal->aborted;
     if (!wish->tell || wish->tell(wish->owner, done, total_of(removal))) return CAIRN_OK;
     return cairn_fail(err, CAIRN_CANCELLED, "it was cancelled");
 }
 
 static enum cairn_code end_open(struct removal *removal, struct cairn_error *err) {
-    struct cairn_srv *server = removal->wish->server;
-    struct cairn_srv_ids *open = &removal->round.open;
+    struct srv *server = removal->wish->server;
+    struct srv_ids *open = &removal->round.open;
     if (!open->count) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, give_up_open, removal, err));
+    CAIRN_TRY(srv_catalog_write(server->catalog, give_up_open, removal, err));
     for (size_t i = 0; i < open->count; i++)
-        cairn_srv_waiters_wake_version(server->waiters, &open->ids[i], removal->wish->name);
+        srv_waiters_wake_version(server->waiters, &open->ids[i], removal->wish->name);
     removal->aborted += removal->aborted_now;
     open->count = 0;
-    cairn_srv_jobs_sweep(server);
+    srv_jobs_sweep(server);
     return CAIRN_OK;
 }
 
 static enum cairn_code trash_next(struct removal *removal, struct cairn_error *err) {
-    const struct cairn_srv_remove_run *wish = removal->wish;
-    struct cairn_srv_trashed gone = {0};
+    const struct srv_remove_run *wish = removal->wish;
+    struct srv_trashed gone = {0};
     struct cairn_error why = {0};
-    const struct cairn_srv_trash_one one = {.server = wish->server,
-                                            .worker = wish->worker,
-                                            .name = wish->name,
-                                            .ref = removal->round.committed.ids[removal->next].text,
-                                            .reason = "with its run",
-                                            .with_run = true,
-                                            .first = still_ours,
-                                            .argument = removal};
-    enum cairn_code code = cairn_srv_trash_one(&one, &gone, &why);
+    const struct srv_trash_one one = {.server = wish->server,
+                                      .worker = wish->worker,
+                                      .name = wish->name,
+                                      .ref = removal->round.committed.ids[removal->next].text,
+                                      .reason = "with its run",
+                                      .with_run = true,
+                                      .first = still_ours,
+                                      .argument = removal};
+    enum cairn_code code = srv_trash_one(&one, &gone, &why);
     if (code == CAIRN_DELETED) code = CAIRN_OK; /* deleted from the trash meanwhile */
-    if (code && err) *err = why;
-    if (code) return code;
+    CAIRN_TRY(cairn_pass(err, code, &why));
     removal->next++;
     if (!gone.changed) return CAIRN_OK;
     removal->removed++;
@@ -250,11 +224,11 @@ static enum cairn_code wait_for_records(const struct removal *removal, unsigned 
 }
 
 static enum cairn_code remove_all(struct removal *removal, struct cairn_error *err) {
-    struct cairn_srv *server = removal->wish->server;
+    struct srv *server = removal->wish->server;
     unsigned looks = 0;
     while (!removal->hidden) {
-        CAIRN_TRY(cairn_srv_thawed(server, err));
-        CAIRN_TRY(cairn_srv_catalog_read(server->catalog, read_round, removal, err));
+        CAIRN_TRY(srv_thawed(server, err));
+        CAIRN_TRY(read_round(removal, err));
         bool does = removal->round.open.count || removal->round.committed.count;
         if (does) {
             CAIRN_TRY(tell_progress(removal, err));
@@ -269,23 +243,23 @@ static enum cairn_code remove_all(struct removal *removal, struct cairn_error *e
         } else if (removal->round.unrecorded) {
             CAIRN_TRY(wait_for_records(removal, looks++, err));
         } else {
-            CAIRN_TRY(cairn_srv_catalog_write(server->catalog, hide_run, removal, err));
+            CAIRN_TRY(srv_catalog_write(server->catalog, hide_run, removal, err));
         }
     }
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_remove_run(const struct cairn_srv_remove_run *wish, json_t **ret_result,
-                                     struct cairn_error *err) {
+enum cairn_code srv_remove_run(const struct srv_remove_run *wish, json_t **ret_result,
+                               struct cairn_error *err) {
     struct removal removal = {.wish = wish};
-    const struct cairn_srv_actor *before = cairn_srv_actor_get();
-    const struct cairn_srv_actor actor = {.who = wish->who, .from = wish->from};
-    cairn_srv_actor_set(&actor);
+    const struct srv_actor *before = srv_actor_get();
+    const struct srv_actor actor = {.who = wish->who, .from = wish->from};
+    srv_actor_set(&actor);
     enum cairn_code code = remove_all(&removal, err);
-    cairn_srv_actor_set(before);
+    srv_actor_set(before);
     uint64_t done = removal.removed + removal.aborted, total = total_of(&removal);
-    cairn_srv_ids_release(&removal.round.committed);
-    cairn_srv_ids_release(&removal.round.open);
+    srv_ids_release(&removal.round.committed);
+    srv_ids_release(&removal.round.open);
     cairn_log(INFO, "run.removed",
               "run=%s/%s versions=%" PRIu64 " bytes=%" PRIu64 " aborted=%" PRIu64 " code=%s",
               wish->name->project, wish->name->run, removal.removed, removal.bytes, removal.aborted,
@@ -297,10 +271,10 @@ enum cairn_code cairn_srv_remove_run(const struct cairn_srv_remove_run *wish, js
                             "%" PRIu64 " of %" PRIu64 " versions are gone, the others stay; ask "
                             "for it again to go on",
                             done, total);
-    return *ret_result ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    return *ret_result ? CAIRN_OK : srv_no_memory(err);
 }
 
-static enum cairn_code remove_work(struct cairn_srv *server, struct cairn_store_worker *worker,
+static enum cairn_code remove_work(struct srv *server, struct cairn_store_worker *worker,
                                    const json_t *arguments, void *owner, json_t **ret_result,
                                    struct cairn_error *err) {
     struct cairn_run_name name = {0};
@@ -308,7 +282,7 @@ static enum cairn_code remove_work(struct cairn_srv *server, struct cairn_store_
                           json_string_value(json_object_get(arguments, "project")));
     (void)cairn_text_copy(name.run, sizeof(name.run),
                           json_string_value(json_object_get(arguments, "run")));
-    const struct cairn_srv_remove_run wish = {
+    const struct srv_remove_run wish = {
         .server = server,
         .worker = worker,
         .name = &name,
@@ -316,35 +290,34 @@ static enum cairn_code remove_work(struct cairn_srv *server, struct cairn_store_
         .versions = (uint64_t)json_integer_value(json_object_get(arguments, "versions")),
         .who = json_string_value(json_object_get(arguments, "who")),
         .from = json_string_value(json_object_get(arguments, "from")),
-        .tell = owner ? cairn_srv_operation_tell : NULL,
-        .check = owner ? cairn_srv_operation_check : NULL,
+        .tell = owner ? srv_operation_tell : NULL,
+        .check = owner ? srv_operation_check : NULL,
         .owner = owner};
-    return cairn_srv_remove_run(&wish, ret_result, err);
+    return srv_remove_run(&wish, ret_result, err);
 }
 
 /* ---- DELETE {R} ---- */
 
 struct call {
-    struct cairn_srv_request *request;
+    struct srv_request *request;
     uint64_t attempt;
-    struct cairn_srv_run_removal plan;
-    char running[CAIRN_SRV_OPERATION_BYTES];
+    struct srv_run_removal plan;
+    char running[SRV_OPERATION_BYTES];
     struct cairn_error refused; /* why the removal is refused now */
 };
 
-static enum cairn_code read_plan(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct call *call = argument;
+static enum cairn_code read_plan(struct call *call, struct cairn_error *err) {
+    SRV_LOOK(look, call->request->server->catalog, err);
     const struct cairn_run_name *name = &call->request->params.run_name;
-    CAIRN_AUTO(srv_run) run = {0};
     struct cairn_error why = {0};
     call->refused = why;
-    CAIRN_TRY(cairn_srv_run_get(tx, name, &run, err));
-    CAIRN_TRY(cairn_srv_run_there(&run, err));
-    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, run.id, err));
-    CAIRN_TRY(cairn_srv_operation_of_run(tx, CAIRN_SRV_REMOVE, name, call->running, err));
-    CAIRN_TRY(cairn_srv_run_removal(tx, run.id, &call->plan, err));
+    SRV_GET(run, run, srv_run_get(look.tx, name, &run, err));
+    CAIRN_TRY(srv_run_there(&run, err));
+    CAIRN_TRY(srv_tx_run_thawed(look.tx, run.id, err));
+    CAIRN_TRY(srv_operation_of_run(look.tx, SRV_REMOVE, name, call->running, err));
+    CAIRN_TRY(srv_run_removal(look.tx, run.id, &call->plan, err));
     call->attempt = run.attempt;
-    enum cairn_code code = judge_run(tx, call->request->server, &run, &why);
+    enum cairn_code code = judge_run(look.tx, call->request->server, &run, &why);
     if (code == CAIRN_RUN_BUSY || code == CAIRN_IN_USE)
         call->refused = why;
     else if (code && err)
@@ -352,22 +325,20 @@ static enum cairn_code read_plan(struct cairn_srv_tx *tx, void *argument, struct
     return call->refused.code ? CAIRN_OK : code;
 }
 
-static enum cairn_code begin_in(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    const struct call *call = argument;
-    CAIRN_AUTO(srv_run) run = {0};
-    CAIRN_TRY(cairn_srv_run_get(tx, &call->request->params.run_name, &run, err));
-    CAIRN_TRY(cairn_srv_run_there(&run, err));
-    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, run.id, err));
+SRV_CHANGE(begin_in, const struct call *call) {
+    SRV_GET(run, run, srv_run_get(tx, &call->request->params.run_name, &run, err));
+    CAIRN_TRY(srv_run_there(&run, err));
+    CAIRN_TRY(srv_tx_run_thawed(tx, run.id, err));
     return judge_run(tx, call->request->server, &run, err);
 }
 
 static enum cairn_code begin_removal(struct call *call, const char *confirm,
-                                     struct cairn_srv_reply *reply, struct cairn_error *err) {
-    struct cairn_srv_request *request = call->request;
-    struct cairn_srv *server = request->server;
+                                     struct srv_reply *reply, struct cairn_error *err) {
+    struct srv_request *request = call->request;
+    struct srv *server = request->server;
     const struct cairn_run_name *name = &request->params.run_name;
-    const struct cairn_srv_run_removal *plan = &call->plan;
-    char id[CAIRN_SRV_OPERATION_BYTES];
+    const struct srv_run_removal *plan = &call->plan;
+    char id[SRV_OPERATION_BYTES];
     bool made = false;
     CAIRN_AUTO_JSON json_t *asked = json_pack(
         "{s:s, s:I, s:I, s:I}", "confirm", confirm, "versions", (json_int_t)plan->versions, "bytes",
@@ -380,29 +351,29 @@ static enum cairn_code begin_removal(struct call *call, const char *confirm,
     if (!server->operations) {
         json_t *result = NULL;
         enum cairn_code code = remove_work(server, request->store, arguments, NULL, &result, err);
-        if (!code) return cairn_srv_reply_json(reply, 200, result, err);
+        if (!code) return srv_reply_json(reply, 200, result, err);
         json_decref(result);
         return code;
     }
-    struct cairn_srv_operation_wish wish = {.kind = CAIRN_SRV_REMOVE,
-                                            .alone = true,
-                                            .work = remove_work,
-                                            .name = name,
-                                            .caller = &request->caller,
-                                            .path = name->run,
-                                            .request = asked,
-                                            .arguments = arguments,
-                                            .place.folder_fd = -1,
-                                            .first = begin_in,
-                                            .argument = call};
-    CAIRN_TRY(cairn_srv_operation_begin(server, &wish, id, &made, err));
+    struct srv_operation_wish wish = {.kind = SRV_REMOVE,
+                                      .alone = true,
+                                      .work = remove_work,
+                                      .name = name,
+                                      .caller = &request->caller,
+                                      .path = name->run,
+                                      .request = asked,
+                                      .arguments = arguments,
+                                      .place.folder_fd = -1,
+                                      .first = begin_in,
+                                      .argument = call};
+    CAIRN_TRY(srv_operation_begin(server, &wish, id, &made, err));
     if (made)
         cairn_log(INFO, "run.removal_begun", "operation=%s run=%s/%s versions=%" PRIu64, id,
                   name->project, name->run, plan->versions);
-    return cairn_srv_reply_begun(request, id, reply, err);
+    return srv_reply_begun(request, id, reply, err);
 }
 
-static enum cairn_code check_name(const struct cairn_srv_request *request, const char *confirm,
+static enum cairn_code check_name(const struct srv_request *request, const char *confirm,
                                   struct cairn_error *err) {
     const char *run = request->params.run_name.run;
     if (!strcmp(confirm, run)) return CAIRN_OK;
@@ -410,32 +381,32 @@ static enum cairn_code check_name(const struct cairn_srv_request *request, const
                       cairn_short(confirm).text, run);
 }
 
-static void say_plan(const struct call *call, struct cairn_srv_reply *reply) {
-    cairn_srv_reply_extra(reply, "versions", json_integer((json_int_t)call->plan.versions));
-    cairn_srv_reply_extra(reply, "bytes", json_integer((json_int_t)call->plan.bytes));
-    cairn_srv_reply_extra(reply, "open", json_integer((json_int_t)call->plan.open));
+static void say_plan(const struct call *call, struct srv_reply *reply) {
+    srv_reply_extra(reply, "versions", json_integer((json_int_t)call->plan.versions));
+    srv_reply_extra(reply, "bytes", json_integer((json_int_t)call->plan.bytes));
+    srv_reply_extra(reply, "open", json_integer((json_int_t)call->plan.open));
 }
 
-enum cairn_code cairn_srv_run_delete_whole(struct cairn_srv_request *request, const char *confirm,
-                                           struct cairn_srv_reply *reply, struct cairn_error *err) {
+enum cairn_code srv_run_delete_whole(struct srv_request *request, const char *confirm,
+                                     struct srv_reply *reply, struct cairn_error *err) {
     struct call call = {.request = request};
     CAIRN_TRY(check_name(request, confirm, err));
-    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, read_plan, &call, err));
-    if (call.running[0]) return cairn_srv_reply_begun(request, call.running, reply, err);
+    CAIRN_TRY(read_plan(&call, err));
+    if (call.running[0]) return srv_reply_begun(request, call.running, reply, err);
     if (!call.refused.code) return begin_removal(&call, confirm, reply, err);
     say_plan(&call, reply);
     if (err) *err = call.refused;
     return cairn_within(err, call.refused.code, "nothing was removed");
 }
 
-enum cairn_code cairn_srv_run_removal_show(struct cairn_srv_request *request, const char *confirm,
-                                           struct cairn_srv_reply *reply, struct cairn_error *err) {
+enum cairn_code srv_run_removal_show(struct srv_request *request, const char *confirm,
+                                     struct srv_reply *reply, struct cairn_error *err) {
     const struct cairn_run_name *name = &request->params.run_name;
     struct call call = {.request = request};
     const struct cairn_error *refused = &call.refused;
     if (confirm) CAIRN_TRY(check_name(request, confirm, err));
-    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, read_plan, &call, err));
-    return cairn_srv_reply_json(
+    CAIRN_TRY(read_plan(&call, err));
+    return srv_reply_json(
         reply, 200,
         CAIRN_PACK(run_removal, .project = name->project, .run = name->run,
                    .versions = call.plan.versions, .bytes = call.plan.bytes, .open = call.plan.open,
@@ -444,12 +415,11 @@ enum cairn_code cairn_srv_run_removal_show(struct cairn_srv_request *request, co
         err);
 }
 
-enum cairn_code cairn_srv_run_delete_unconfirmed(struct cairn_srv_request *request,
-                                                 struct cairn_srv_reply *reply,
-                                                 struct cairn_error *err) {
+enum cairn_code srv_run_delete_unconfirmed(struct srv_request *request, struct srv_reply *reply,
+                                           struct cairn_error *err) {
     const struct cairn_run_name *name = &request->params.run_name;
     struct call call = {.request = request};
-    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, read_plan, &call, err));
+    CAIRN_TRY(read_plan(&call, err));
     say_plan(&call, reply);
     return cairn_fail(err, CAIRN_INVALID,
                       "confirm is missing: %s/%s has %" PRIu64 " versions of %" PRIu64

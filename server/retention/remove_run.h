@@ -19,20 +19,19 @@
 #include "server/http/request.h"
 
 /* DELETE {R}?confirm=: begins the operation, or returns the running one. */
-enum cairn_code cairn_srv_run_delete_whole(struct cairn_srv_request *request, const char *confirm,
-                                           struct cairn_srv_reply *reply,
-                                           struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_run_delete_whole(struct srv_request *request, const char *confirm,
+                                     struct srv_reply *reply,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* DELETE {R}?dry_run=true: what would go, and what refuses it. confirm may be NULL. */
-enum cairn_code cairn_srv_run_removal_show(struct cairn_srv_request *request, const char *confirm,
-                                           struct cairn_srv_reply *reply,
-                                           struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_run_removal_show(struct srv_request *request, const char *confirm,
+                                     struct srv_reply *reply,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* DELETE {R} with versions and neither parameter: refused, with what confirm= would remove. */
-enum cairn_code cairn_srv_run_delete_unconfirmed(struct cairn_srv_request *request,
-                                                 struct cairn_srv_reply *reply,
-                                                 struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_run_delete_unconfirmed(struct srv_request *request, struct srv_reply *reply,
+                                           struct cairn_error *err) CAIRN_MUST_USE;
 
-struct cairn_srv_remove_run {
-    struct cairn_srv *server;
+struct srv_remove_run {
+    struct srv *server;
     struct cairn_store_worker *worker;
     const struct cairn_run_name *name;
     uint64_t attempt;  /* the newest at the request */
@@ -40,9 +39,9 @@ struct cairn_srv_remove_run {
     const char *who, *from;
     /* As in server/operations/operations.h; NULL: no progress and no checks. */
     bool (*tell)(void *owner, uint64_t done, uint64_t total);
-    enum cairn_code (*check)(struct cairn_srv_tx *tx, void *owner, struct cairn_error *err);
+    enum cairn_code (*check)(struct srv_tx *tx, void *owner, struct cairn_error *err);
     void *owner;
 };
 /* *ret_result: what was done, also on failure. */
-enum cairn_code cairn_srv_remove_run(const struct cairn_srv_remove_run *wish, json_t **ret_result,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_remove_run(const struct srv_remove_run *wish, json_t **ret_result,
+                               struct cairn_error *err) CAIRN_MUST_USE;

@@ -19,16 +19,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/wire/messages.h"
-#include "common/clock.h"
-#include "common/lock.h"
 #include "common/log.h"
-#include "common/text.h"
 #include "server/guard/jobs.h"
-#include "server/http/request.h"
 #include "server/ledger/events.h"
-#include "server/ledger/version_lists.h"
-#include "server/ledger/versions.h"
 #include "server/metrics.h"
 #include "server/sweep/sweep.h"
 #include "server/versions/versions.h"
@@ -59,7 +52,7 @@ static const char *const verdict_texts[] = {
 };
 
 struct orphan {
-    struct cairn_srv_met met;
+    struct srv_met met;
     uint64_t objects, bytes, uploads;
     int64_t newest_ms; /* latest write, by the store's clock */
     bool record;
@@ -80,12 +73,12 @@ struct look_status {
     char trouble[200]; /* why the last listing failed; "": it did not */
 };
 enum phase { PHASE_IDLE, PHASE_OBJECTS, PHASE_UPLOADS };
-struct cairn_srv_orphans {
-    struct cairn_srv *server;
+struct srv_orphans {
+    struct srv *server;
     enum phase phase;
     uint64_t begun_ms; /* mono clock: start of the last listing; at first, of the server */
     bool hurried;      /* a request waits for the listing */
-    char *page;        /* continuation of the listing; NULL: first page */
+    struct cairn_store_pages pages;
     struct orphans before, now;
     struct cairn_version_id last; /* a version's keys are adjacent in a listing */
     struct orphan *current;       /* the orphan of `last`; NULL: no orphan */
@@ -100,29 +93,25 @@ struct cairn_srv_orphans {
     } locked;
 };
 
-enum cairn_code cairn_srv_orphans_new(struct cairn_srv *server, struct cairn_srv_orphans **ret,
-                                      struct cairn_error *err) {
-    struct cairn_srv_orphans *orphans = calloc(1, sizeof(*orphans));
+enum cairn_code srv_orphans_new(struct srv *server, struct srv_orphans **ret,
+                                struct cairn_error *err) {
+    struct srv_orphans *orphans = calloc(1, sizeof(*orphans));
     if (!orphans) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a look at orphans");
     orphans->server = server;
-    orphans->begun_ms = cairn_srv_mono_ms(server) + HOUR_MS - LOOK_EVERY_MS;
+    orphans->begun_ms = srv_mono_ms(server) + HOUR_MS - LOOK_EVERY_MS;
     cairn_lock_init(&orphans->lock, CAIRN_LOCK_server_orphans);
     *ret = orphans;
     return CAIRN_OK;
 }
 
-void cairn_srv_orphans_free(struct cairn_srv_orphans *orphans) {
+void srv_orphans_free(struct srv_orphans *orphans) {
     if (!orphans) return;
-    free(orphans->page);
+    cairn_store_pages_release(&orphans->pages);
     free(orphans->before.items);
     free(orphans->now.items);
     json_decref(orphans->locked.items);
     cairn_lock_release(&orphans->lock);
     free(orphans);
-}
-
-static enum cairn_code met_look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    return cairn_srv_met_look(tx, argument, err);
 }
 
 static struct orphan *find_orphan(const struct orphans *orphans, const char *id) {
@@ -132,23 +121,24 @@ static struct orphan *find_orphan(const struct orphans *orphans, const char *id)
 }
 
 /* The version may be found already: objects are listed first, then uploads. */
-static enum cairn_code turn_to(struct cairn_srv_orphans *orphans, const struct cairn_srv_met *place,
+static enum cairn_code turn_to(struct srv_orphans *orphans, const struct srv_met *place,
                                struct cairn_error *err) {
-    struct cairn_srv_met met = *place;
+    struct srv_met met = *place;
     orphans->last = met.id;
     orphans->current = find_orphan(&orphans->now, met.id.text);
     if (orphans->current || orphans->now.count == KEPT_MAX) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_catalog_read(orphans->server->catalog, met_look, &met, err));
+    SRV_LOOK(look, orphans->server->catalog, err);
+    CAIRN_TRY(srv_met_look(look.tx, &met, err));
     if (met.known && !met.gone) return CAIRN_OK;
     orphans->current = &orphans->now.items[orphans->now.count++];
     *orphans->current = (struct orphan){.met = met};
     return CAIRN_OK;
 }
 
-static enum cairn_code take_entry(struct cairn_srv_orphans *orphans,
+static enum cairn_code take_entry(struct srv_orphans *orphans,
                                   const struct cairn_store_entry *entry, struct cairn_error *err) {
     struct cairn_key_parts parts;
-    struct cairn_srv_met met = {0};
+    struct srv_met met = {0};
     const char *rest = NULL;
     bool upload = orphans->phase == PHASE_UPLOADS;
     if (!upload) orphans->objects++, orphans->bytes += entry->size_bytes;
@@ -173,7 +163,14 @@ static enum cairn_code take_entry(struct cairn_srv_orphans *orphans,
 
 /* ---- one listing ---- */
 
-static enum cairn_code begin_look(struct cairn_srv_orphans *orphans, struct cairn_error *err) {
+static void begin_phase(struct srv_orphans *orphans, enum phase phase) {
+    cairn_store_pages_release(&orphans->pages);
+    orphans->pages = (struct cairn_store_pages){
+        .list = {.op = phase == PHASE_UPLOADS ? CAIRN_STORE_UPLOADS : CAIRN_STORE_LIST, .key = ""}};
+    orphans->phase = phase;
+}
+
+static enum cairn_code begin_look(struct srv_orphans *orphans, struct cairn_error *err) {
     struct orphans *const both[] = {&orphans->before, &orphans->now};
     for (size_t i = 0; i < CAIRN_COUNT(both); i++) {
         if (!both[i]->items) both[i]->items = calloc(KEPT_MAX, sizeof(*both[i]->items));
@@ -182,32 +179,16 @@ static enum cairn_code begin_look(struct cairn_srv_orphans *orphans, struct cair
     orphans->now.count = 0;
     orphans->objects = orphans->bytes = 0;
     orphans->store_ms = 0;
-    orphans->begun_ms = cairn_srv_mono_ms(orphans->server);
-    orphans->phase = PHASE_OBJECTS;
-    return CAIRN_OK;
-}
-
-static enum cairn_code look_at_page(struct cairn_srv_orphans *orphans,
-                                    struct cairn_store_worker *worker, struct cairn_error *err) {
-    CAIRN_AUTO(store_listing) listing = {0};
-    struct cairn_store_request list = {.op = orphans->phase == PHASE_UPLOADS ? CAIRN_STORE_UPLOADS
-                                                                             : CAIRN_STORE_LIST,
-                                       .key = "",
-                                       .page = orphans->page,
-                                       .listing = &listing};
-    CAIRN_TRY(cairn_store_perform(worker, &list, err));
-    for (size_t i = 0; i < listing.count; i++)
-        CAIRN_TRY(take_entry(orphans, &listing.entries[i], err));
-    free(orphans->page);
-    orphans->page = CAIRN_TAKE(listing.next_page);
+    orphans->begun_ms = srv_mono_ms(orphans->server);
+    begin_phase(orphans, PHASE_OBJECTS);
     return CAIRN_OK;
 }
 
 /* DUE needs an unchanged finding of an hour ago: after a jump of the store's clock, objects that
  * are still being written look old. */
-static enum verdict judge_orphan(const struct cairn_srv_orphans *orphans, struct orphan *orphan) {
+static enum verdict judge_orphan(const struct srv_orphans *orphans, struct orphan *orphan) {
     const struct orphan *before = find_orphan(&orphans->before, orphan->met.id.text);
-    uint64_t now_ms = cairn_srv_mono_ms(orphans->server);
+    uint64_t now_ms = srv_mono_ms(orphans->server);
     bool same = before && before->newest_ms == orphan->newest_ms &&
                 before->objects == orphan->objects && before->uploads == orphan->uploads;
     orphan->seen_ms = same ? before->seen_ms : now_ms;
@@ -230,24 +211,22 @@ static json_t *row_of(const struct orphan *orphan) {
                       .due = orphan->verdict == VERDICT_DUE, .why = verdict_texts[orphan->verdict]);
 }
 
-static void publish(struct cairn_srv_orphans *orphans, json_t *take_items, uint64_t orphan_bytes) {
-    struct cairn_srv *server = orphans->server;
+static void publish(struct srv_orphans *orphans, json_t *take_items, uint64_t orphan_bytes) {
+    struct srv *server = orphans->server;
     CAIRN_HOLD(&orphans->lock);
     json_decref(orphans->locked.items);
     orphans->locked.items = take_items;
-    orphans->locked.ended_ms = cairn_srv_mono_ms(server);
+    orphans->locked.ended_ms = srv_mono_ms(server);
     orphans->locked.status = (struct look_status){.objects = orphans->objects,
                                                   .bytes = orphans->bytes,
                                                   .versions = orphans->before.count,
                                                   .orphan_bytes = orphan_bytes,
-                                                  .looked_ms = cairn_srv_wall_ms(server)};
+                                                  .looked_ms = srv_wall_ms(server)};
     if (server->metrics)
-        cairn_metrics_set(server->metrics,
-                          (struct cairn_metric_at){.family = CAIRN_SRV_METRIC_orphan_object_bytes},
-                          (int64_t)orphan_bytes);
+        cairn_metrics_set(server->metrics, SRV_METRIC(orphan_object_bytes), (int64_t)orphan_bytes);
 }
 
-static enum cairn_code end_look(struct cairn_srv_orphans *orphans, size_t *ret_due,
+static enum cairn_code end_look(struct srv_orphans *orphans, size_t *ret_due,
                                 struct cairn_error *err) {
     uint64_t bytes = 0;
     CAIRN_AUTO_JSON json_t *items = json_array();
@@ -256,8 +235,7 @@ static enum cairn_code end_look(struct cairn_srv_orphans *orphans, size_t *ret_d
         orphan->verdict = judge_orphan(orphans, orphan);
         *ret_due += orphan->verdict == VERDICT_DUE;
         bytes += orphan->bytes;
-        if (json_array_append_new(items, row_of(orphan)))
-            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of orphans");
+        CAIRN_TRY(cairn_json_append(items, row_of(orphan), "the list of orphans", err));
     }
     struct orphans spare = orphans->before;
     orphans->before = orphans->now;
@@ -269,27 +247,29 @@ static enum cairn_code end_look(struct cairn_srv_orphans *orphans, size_t *ret_d
     return CAIRN_OK;
 }
 
-static bool is_due(struct cairn_srv_orphans *orphans) {
+static bool is_due(struct srv_orphans *orphans) {
     CAIRN_HOLD(&orphans->lock);
     bool asked = orphans->locked.asked;
     orphans->locked.asked = false;
     orphans->hurried = asked;
     orphans->locked.status.looking =
-        asked || cairn_srv_mono_ms(orphans->server) - orphans->begun_ms >= LOOK_EVERY_MS;
+        asked || srv_mono_ms(orphans->server) - orphans->begun_ms >= LOOK_EVERY_MS;
     return orphans->locked.status.looking;
 }
 
-static enum cairn_code read_pages(struct cairn_srv_orphans *orphans,
-                                  struct cairn_store_worker *worker, size_t *ret_due,
-                                  struct cairn_error *err) {
+static enum cairn_code read_pages(struct srv_orphans *orphans, struct cairn_store_worker *worker,
+                                  size_t *ret_due, struct cairn_error *err) {
     bool lists_uploads = cairn_store_profile(orphans->server->store)->lists_uploads;
     if (orphans->phase == PHASE_IDLE) CAIRN_TRY(begin_look(orphans, err));
     for (int i = 0; i < PAGES_A_ROUND && orphans->phase != PHASE_IDLE; i++) {
-        CAIRN_TRY(look_at_page(orphans, worker, err));
-        if (orphans->page) continue;
+        const struct cairn_store_listing *listing = &orphans->pages.listing;
+        CAIRN_TRY(cairn_store_pages_next(&orphans->pages, worker, err));
+        for (size_t j = 0; j < listing->count; j++)
+            CAIRN_TRY(take_entry(orphans, &listing->entries[j], err));
+        if (!orphans->pages.ended) continue;
         orphans->last.text[0] = '\0';
         bool more = orphans->phase == PHASE_OBJECTS && lists_uploads;
-        orphans->phase = more ? PHASE_UPLOADS : PHASE_IDLE;
+        begin_phase(orphans, more ? PHASE_UPLOADS : PHASE_IDLE);
     }
     if (orphans->phase == PHASE_IDLE) return end_look(orphans, ret_due, err);
     orphans->last.text[0] = '\0'; /* its row may have changed since the last round */
@@ -299,9 +279,8 @@ static enum cairn_code read_pages(struct cairn_srv_orphans *orphans,
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_orphans_look(struct cairn_srv_orphans *orphans,
-                                       struct cairn_store_worker *worker, size_t *ret_due,
-                                       struct cairn_error *err) {
+enum cairn_code srv_orphans_look(struct srv_orphans *orphans, struct cairn_store_worker *worker,
+                                 size_t *ret_due, struct cairn_error *err) {
     struct cairn_error why = {0};
     *ret_due = 0;
     if (orphans->phase == PHASE_IDLE && !is_due(orphans)) return CAIRN_OK;
@@ -310,20 +289,18 @@ enum cairn_code cairn_srv_orphans_look(struct cairn_srv_orphans *orphans,
         CAIRN_HOLD(&orphans->lock);
         orphans->locked.status.looking = !code && orphans->phase != PHASE_IDLE;
         if (code) {
-            orphans->locked.ended_ms = cairn_srv_mono_ms(orphans->server);
+            orphans->locked.ended_ms = srv_mono_ms(orphans->server);
             snprintf(orphans->locked.status.trouble, sizeof(orphans->locked.status.trouble),
                      "%.199s", why.message);
         }
     }
     if (!code) return CAIRN_OK;
-    orphans->phase = PHASE_IDLE;
-    orphans->begun_ms = cairn_srv_mono_ms(orphans->server);
-    free(orphans->page);
-    orphans->page = NULL;
+    begin_phase(orphans, PHASE_IDLE);
+    orphans->begun_ms = srv_mono_ms(orphans->server);
     return cairn_fail(err, code, "%s", why.message);
 }
 
-bool cairn_srv_orphans_hurried(const struct cairn_srv_orphans *orphans) {
+bool srv_orphans_hurried(const struct srv_orphans *orphans) {
     return orphans->hurried && orphans->phase != PHASE_IDLE;
 }
 
@@ -331,27 +308,26 @@ bool cairn_srv_orphans_hurried(const struct cairn_srv_orphans *orphans) {
 
 struct burial {
     struct orphan *orphan;
-    char reason[CAIRN_SRV_REASON_BYTES];
+    char reason[SRV_REASON_BYTES];
     int64_t wall_ms;
     bool done;
 };
 
-static enum cairn_code bury(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct burial *burial = argument;
-    return cairn_srv_met_bury(tx, &burial->orphan->met, burial->reason, burial->wall_ms,
-                              &burial->done, err);
+SRV_CHANGE(bury, struct burial *burial) {
+    return srv_met_bury(tx, &burial->orphan->met, burial->reason, burial->wall_ms, &burial->done,
+                        err);
 }
 
-static enum cairn_code bury_one(struct cairn_srv_orphans *orphans, struct orphan *orphan,
+static enum cairn_code bury_one(struct srv_orphans *orphans, struct orphan *orphan,
                                 struct cairn_error *err) {
-    struct burial burial = {.orphan = orphan, .wall_ms = cairn_srv_wall_ms(orphans->server)};
+    struct burial burial = {.orphan = orphan, .wall_ms = srv_wall_ms(orphans->server)};
     char written[32];
     cairn_time_text(orphan->newest_ms, true, written);
     snprintf(burial.reason, sizeof(burial.reason),
              "it was never begun here; %" PRIu64 " objects and %" PRIu64
              " uploads lay in the store, the last of %s",
              orphan->objects, orphan->uploads, written);
-    CAIRN_TRY(cairn_srv_catalog_write(orphans->server->catalog, bury, &burial, err));
+    CAIRN_TRY(srv_catalog_write(orphans->server->catalog, bury, &burial, err));
     orphan->verdict = VERDICT_SEEN_ONCE; /* found anew if it is still in the store */
     if (burial.done)
         cairn_log(WARN, "sweep.orphan", "version=%s run=%s/%s step=%" PRIu64 " reason=\"%s\"",
@@ -360,7 +336,7 @@ static enum cairn_code bury_one(struct cairn_srv_orphans *orphans, struct orphan
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_orphans_bury(struct cairn_srv_orphans *orphans, struct cairn_error *err) {
+enum cairn_code srv_orphans_bury(struct srv_orphans *orphans, struct cairn_error *err) {
     for (size_t i = 0; i < orphans->before.count; i++) {
         struct cairn_error why = {0};
         struct orphan *orphan = &orphans->before.items[i];
@@ -372,12 +348,9 @@ enum cairn_code cairn_srv_orphans_bury(struct cairn_srv_orphans *orphans, struct
     return CAIRN_OK;
 }
 
-bool cairn_srv_orphans_met(struct cairn_srv_orphans *orphans, const char *version,
-                           struct cairn_srv_met *ret) {
-    size_t index = 0;
-    json_t *item = NULL;
+bool srv_orphans_met(struct srv_orphans *orphans, const char *version, struct srv_met *ret) {
     CAIRN_HOLD(&orphans->lock);
-    json_array_foreach(orphans->locked.items, index, item) {
+    CAIRN_JSON_EACH(item, orphans->locked.items) {
         struct cairn_msg_orphan_row row = {0};
         if (cairn_msg_orphan_row_read(item, "", &row, NULL) || strcmp(row.version, version) != 0)
             continue;
@@ -392,135 +365,101 @@ bool cairn_srv_orphans_met(struct cairn_srv_orphans *orphans, const char *versio
 
 /* ---- /v1/orphans ---- */
 
-static enum cairn_code orphans_of(struct cairn_srv *server, struct cairn_srv_orphans **ret,
+static enum cairn_code orphans_of(struct srv *server, struct srv_orphans **ret,
                                   struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_thawed(server, err));
+    CAIRN_TRY(srv_thawed(server, err));
     *ret = server->orphans;
     if (*ret) return CAIRN_OK;
     return cairn_fail(err, CAIRN_UNAVAILABLE, "the server is starting");
 }
 
-enum cairn_code cairn_srv_on_orphan_list(struct cairn_srv_request *request,
-                                         struct cairn_srv_reply *reply, struct cairn_error *err) {
-    struct cairn_srv_orphans *orphans = NULL;
+SRV_HANDLER(orphan_list) {
+    struct srv_orphans *orphans = NULL;
     CAIRN_TRY(orphans_of(request->server, &orphans, err));
-    return cairn_srv_reply_found(request, &orphans->lock, &orphans->locked.items, reply, err);
+    return srv_reply_found(request, &orphans->lock, &orphans->locked.items, reply, err);
 }
 
 /* ---- /v1/not-freed ---- */
 
-struct page {
-    char after[CAIRN_VERSION_ID_BYTES];
-    uint64_t limit, count;
-    json_t *items;
-};
-
-static enum cairn_code take_row(const struct cairn_srv_not_freed_row *row, void *owner,
-                                struct cairn_error *err) {
-    struct page *page = owner;
-    if (page->count++ == page->limit) return CAIRN_OK;
-    (void)cairn_text_copy(page->after, sizeof(page->after), row->version.text);
-    CAIRN_AUTO_JSON json_t *kept = cairn_srv_not_freed_json(&row->not_freed);
-    json_t *item = json_pack("{s:s, s:s, s:s, s:I, s:s}", "project", row->name.project, "run",
-                             row->name.run, "version", row->version.text, "step",
-                             (json_int_t)row->step, "state", cairn_state_text(row->state));
-    if (!json_object_update(item, kept) && !json_array_append_new(page->items, item))
-        return CAIRN_OK;
-    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of what is not freed");
-}
-
-static enum cairn_code read_page(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct page *page = argument;
-    char after[CAIRN_VERSION_ID_BYTES];
-    memcpy(after, page->after, sizeof(after));
-    return cairn_srv_not_freed_each(tx, after, page->limit + 1, take_row, page, err);
-}
-
-enum cairn_code cairn_srv_on_not_freed_list(struct cairn_srv_request *request,
-                                            struct cairn_srv_reply *reply,
-                                            struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *items = json_array();
-    struct page page = {.items = items};
-    CAIRN_TRY(cairn_srv_thawed(request->server, err));
-    CAIRN_TRY(cairn_srv_query_limit(request, &page.limit, err));
-    CAIRN_TRY(cairn_srv_cursor_read(request, page.after, sizeof(page.after), err));
-    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, read_page, &page, err));
-    bool more = page.count > page.limit;
-    json_t *next = more ? cairn_srv_cursor_write(request->server, page.after) : NULL;
-    return cairn_srv_reply_page(reply, CAIRN_TAKE(items), next, err);
+SRV_HANDLER(not_freed_list) {
+    CAIRN_TRY(srv_thawed(request->server, err));
+    SRV_GET(list, list, srv_list_open(request, &list, err));
+    SRV_LOOK(look, request->server->catalog, err);
+    SRV_GET(rows, rows, srv_not_freed_open(look.tx, list.after, list.limit + 1, &rows, err));
+    SQL_EACH(&rows, err) {
+        const struct srv_not_freed_row row = srv_not_freed_row(&rows);
+        if (!srv_list_takes(&list, row.version.text)) break;
+        CAIRN_AUTO_JSON json_t *kept = srv_not_freed_json(&row.not_freed);
+        json_t *item = json_pack("{s:s, s:s, s:s, s:I, s:s}", "project", row.name.project, "run",
+                                 row.name.run, "version", row.version.text, "step",
+                                 (json_int_t)row.step, "state", cairn_state_text(row.state));
+        if (json_object_update(item, kept) || json_array_append_new(list.items, item))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of what is not freed");
+    }
+    return srv_list_reply(&list, reply, err);
 }
 
 /* ---- /v1/gc ---- */
 
-struct counts {
-    struct cairn_srv_kind_count kinds[CAIRN_SRV_KINDS];
-    struct cairn_srv_not_freed_sum not_freed;
-};
-
-static enum cairn_code count(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct counts *counts = argument;
-    CAIRN_TRY(cairn_srv_not_freed_sum(tx, &counts->not_freed, err));
-    return cairn_srv_kinds_count(tx, counts->kinds, err);
-}
-
-static enum cairn_code reply_gc(struct cairn_srv_request *request,
-                                struct cairn_srv_orphans *orphans, struct cairn_srv_reply *reply,
-                                struct cairn_error *err) {
-    struct counts counts;
+static enum cairn_code reply_gc(struct srv_request *request, struct srv_orphans *orphans,
+                                struct srv_reply *reply, struct cairn_error *err) {
+    struct srv_kind_count kinds[SRV_KINDS];
+    const struct srv_kind_count *trash = &kinds[SRV_KINDS - 1];
+    struct srv_not_freed_sum not_freed;
     struct look_status status;
     char looked[32];
-    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, count, &counts, err));
+    SRV_LOOK(look, request->server->catalog, err);
+    CAIRN_TRY(srv_not_freed_sum(look.tx, &not_freed, err));
+    CAIRN_TRY(srv_kinds_count(look.tx, kinds, err));
+    srv_look_release(&look);
     {
         CAIRN_HOLD(&orphans->lock);
         status = orphans->locked.status;
         status.looking |= orphans->locked.asked;
     }
     cairn_time_text(status.looked_ms, true, looked);
-    const struct cairn_srv_kind_count *kinds = counts.kinds, *trash = &kinds[CAIRN_SRV_KINDS - 1];
     uint64_t ended = kinds[CAIRN_STATE_ABORTING].versions + kinds[CAIRN_STATE_DELETING].versions;
-    return cairn_srv_reply_json(
+    return srv_reply_json(
         reply, 200,
         CAIRN_PACK(gc, .looking = status.looking, .objects = status.objects, .bytes = status.bytes,
                    .looked_at = status.looked_ms ? looked : NULL,
                    .trouble = status.trouble[0] ? status.trouble : NULL, .orphans = status.versions,
                    .orphan_bytes = status.orphan_bytes, .ended = ended, .trash = trash->versions,
-                   .trash_bytes = trash->bytes, .not_freed = counts.not_freed.versions,
-                   .not_freed_bytes = counts.not_freed.bytes),
+                   .trash_bytes = trash->bytes, .not_freed = not_freed.versions,
+                   .not_freed_bytes = not_freed.bytes),
         err);
 }
 
-enum cairn_code cairn_srv_on_gc_get(struct cairn_srv_request *request,
-                                    struct cairn_srv_reply *reply, struct cairn_error *err) {
-    struct cairn_srv_orphans *orphans = NULL;
+SRV_HANDLER(gc_get) {
+    struct srv_orphans *orphans = NULL;
     CAIRN_TRY(orphans_of(request->server, &orphans, err));
     return reply_gc(request, orphans, reply, err);
 }
 
 /* Asks for a listing, unless one runs or ended within two seconds. True: this call started it. */
-static bool ask_for_look(struct cairn_srv_orphans *orphans) {
+static bool ask_for_look(struct srv_orphans *orphans) {
     CAIRN_HOLD(&orphans->lock);
     uint64_t ended_ms = orphans->locked.ended_ms;
-    bool fresh = ended_ms && cairn_srv_mono_ms(orphans->server) - ended_ms < FRESH_MS;
+    bool fresh = ended_ms && srv_mono_ms(orphans->server) - ended_ms < FRESH_MS;
     bool begins = !orphans->locked.status.looking && !orphans->locked.asked && !fresh;
     if (begins) orphans->locked.asked = true;
     return begins;
 }
 
 /* Makes the sweep also retry versions that the store has not freed. */
-static enum cairn_code say_asked(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+static enum cairn_code say_asked(struct srv_tx *tx, void *argument, struct cairn_error *err) {
     const struct cairn_run_name all = {0};
     (void)argument;
-    CAIRN_TRY(cairn_srv_not_freed_hurry(tx, err));
-    return cairn_srv_event_of_name(tx, CAIRN_SRV_EVENT_GC_ASKED, &all, NULL, err);
+    CAIRN_TRY(srv_not_freed_hurry(tx, err));
+    return srv_event_of_name(tx, SRV_EVENT_GC_ASKED, &all, NULL, err);
 }
 
 /* Repeatable, to poll: a listing that has just ended is not started again. */
-enum cairn_code cairn_srv_on_gc(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
-                                struct cairn_error *err) {
-    struct cairn_srv_orphans *orphans = NULL;
+SRV_HANDLER(gc) {
+    struct srv_orphans *orphans = NULL;
     CAIRN_TRY(orphans_of(request->server, &orphans, err));
     if (ask_for_look(orphans))
-        CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, say_asked, NULL, err));
-    cairn_srv_jobs_sweep(request->server);
+        CAIRN_TRY(srv_catalog_write(request->server->catalog, say_asked, NULL, err));
+    srv_jobs_sweep(request->server);
     return reply_gc(request, orphans, reply, err);
 }

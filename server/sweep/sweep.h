@@ -19,60 +19,50 @@
 #pragma once
 
 #include "common/lock.h"
-#include "server/db/sql.h"
 #include "server/http/request.h"
 #include "server/ledger/versions.h"
-#include "server/server.h"
 
-struct cairn_srv_sweep;
-enum cairn_code cairn_srv_sweep_new(struct cairn_srv *server, struct cairn_srv_sweep **ret,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_srv_sweep_free(struct cairn_srv_sweep *sweep);
+enum cairn_code srv_sweep_new(struct srv *server, struct srv_sweep **ret,
+                              struct cairn_error *err) CAIRN_MUST_USE;
+void srv_sweep_free(struct srv_sweep *sweep);
 /* One round: ticks, unfinished commits, silence, trash, objects, rows. True: a run is being
  * compared with the store, and the round should be repeated soon. */
-bool cairn_srv_sweep_run(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker);
+bool srv_sweep_run(struct srv_sweep *sweep, struct cairn_store_worker *worker);
 /* Copies new user metadata (guard/said_copy.h) into the store at a clean stop. Does nothing if the
  * last round failed: an unreachable store must not delay the stop. */
-void cairn_srv_sweep_leave(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker);
+void srv_sweep_leave(struct srv_sweep *sweep, struct cairn_store_worker *worker);
 
 /* ---- objects of unknown versions (orphans.c) ---- */
 
-struct cairn_srv_orphans;
-enum cairn_code cairn_srv_orphans_new(struct cairn_srv *server, struct cairn_srv_orphans **ret,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_srv_orphans_free(struct cairn_srv_orphans *orphans);
+enum cairn_code srv_orphans_new(struct srv *server, struct srv_orphans **ret,
+                                struct cairn_error *err) CAIRN_MUST_USE;
+void srv_orphans_free(struct srv_orphans *orphans);
 /* Lists the next pages if a listing is due. *ret_due: the number of orphans to delete when a
  * listing ends; then call _bury, after the generation was raised (Q35). */
-enum cairn_code cairn_srv_orphans_look(struct cairn_srv_orphans *orphans,
-                                       struct cairn_store_worker *worker, size_t *ret_due,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_orphans_look(struct srv_orphans *orphans, struct cairn_store_worker *worker,
+                                 size_t *ret_due, struct cairn_error *err) CAIRN_MUST_USE;
 /* Gives up each due version, or schedules another sweep, if unchanged; the next query finds it. */
-enum cairn_code cairn_srv_orphans_bury(struct cairn_srv_orphans *orphans,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_orphans_bury(struct srv_orphans *orphans,
+                                 struct cairn_error *err) CAIRN_MUST_USE;
 /* True while a listing runs that a request asked for; then the next round starts at once. */
-bool cairn_srv_orphans_hurried(const struct cairn_srv_orphans *orphans);
+bool srv_orphans_hurried(const struct srv_orphans *orphans);
 /* On any thread: the place of an orphan in the last listing; false: not found. */
-bool cairn_srv_orphans_met(struct cairn_srv_orphans *orphans, const char *version,
-                           struct cairn_srv_met *ret);
+bool srv_orphans_met(struct srv_orphans *orphans, const char *version, struct srv_met *ret);
 
 /* ---- abandoned uploads (uploads.c) ---- */
 
-struct cairn_srv_uploads;
-enum cairn_code cairn_srv_uploads_new(struct cairn_srv *server, struct cairn_srv_uploads **ret,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_srv_uploads_free(struct cairn_srv_uploads *uploads);
+enum cairn_code srv_uploads_new(struct srv *server, struct srv_uploads **ret,
+                                struct cairn_error *err) CAIRN_MUST_USE;
+void srv_uploads_free(struct srv_uploads *uploads);
 /* Lists the next runs' uploads if a listing is due. ret_due, emptied first: versions to end now. */
-enum cairn_code cairn_srv_uploads_look(struct cairn_srv_uploads *uploads,
-                                       struct cairn_store_worker *worker,
-                                       struct cairn_srv_ids *ret_due,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_uploads_look(struct srv_uploads *uploads, struct cairn_store_worker *worker,
+                                 struct srv_ids *ret_due, struct cairn_error *err) CAIRN_MUST_USE;
 /* Ends the uploads of a due version, if its state is unchanged. */
-enum cairn_code cairn_srv_uploads_end(struct cairn_srv_uploads *uploads,
-                                      struct cairn_store_worker *worker, const char *version,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_uploads_end(struct srv_uploads *uploads, struct cairn_store_worker *worker,
+                                const char *version, struct cairn_error *err) CAIRN_MUST_USE;
 /* True while a listing runs that a request asked for; on any thread. */
-bool cairn_srv_uploads_hurried(struct cairn_srv_uploads *uploads);
+bool srv_uploads_hurried(struct srv_uploads *uploads);
 /* Replies with a page of a listing's items, which the lock guards. *items NULL: none has ended. */
-enum cairn_code cairn_srv_reply_found(struct cairn_srv_request *request, struct cairn_lock *lock,
-                                      json_t *const *items, struct cairn_srv_reply *reply,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_reply_found(struct srv_request *request, struct cairn_lock *lock,
+                                json_t *const *items, struct srv_reply *reply,
+                                struct cairn_error *err) CAIRN_MUST_USE;

@@ -7,56 +7,52 @@
 
 #include "common/hooks.h"
 #include "common/log.h"
-#include "common/text.h"
 #include "server/copies/copies.h"
 #include "server/guard/identity.h"
-#include "server/guard/jobs.h"
 #include "server/http/waiters.h"
 #include "server/ledger/layouts.h"
-#include "server/ledger/runs.h"
 #include "server/ledger/shards.h"
 #include "server/ledger/version_lists.h"
-#include "store/store.h"
 
 #define PAGES_MAX 1000000
 
 struct dead {
-    struct cairn_srv *server;
+    struct srv *server;
     struct cairn_store_worker *worker;
     const char *id;
-    struct cairn_srv_lease lease;
-    struct cairn_srv_version version;
-    struct cairn_srv_copies copies;
+    struct srv_lease lease;
+    struct srv_version version;
+    struct srv_copies copies;
     uint64_t *away;
-    bool record_aside;               /* a reconcile found that its committed.json is no record */
-    bool own_layout;                 /* written by this version, and used by no committed one */
-    struct cairn_srv_not_freed kept; /* what the store refused at earlier sweeps */
-    bool is_due;                     /* for a sweep of Q30, not only to retry a refusal */
-    bool hidden;                     /* no listing shows an object of it any more */
+    bool record_aside;         /* a reconcile found that its committed.json is no record */
+    bool own_layout;           /* written by this version, and used by no committed one */
+    struct srv_not_freed kept; /* what the store refused at earlier sweeps */
+    bool is_due;               /* for a sweep of Q30, not only to retry a refusal */
+    bool hidden;               /* no listing shows an object of it any more */
     /* S27: a key that the store refuses to delete does not stop the deletion of others. */
     enum cairn_code refused;
     struct cairn_error refusal;
     uint64_t refused_objects, refused_bytes;
     uint64_t deleted_objects, deleted_bytes; /* deleted; old object versions may remain */
-    struct cairn_srv_left left;
+    struct srv_left left;
     bool (*spares)(const char *key); /* keys to keep; NULL: none */
 };
 
-static enum cairn_code read_dead(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct dead *dead = argument;
-    CAIRN_TRY(cairn_srv_version_get(tx, dead->id, &dead->version, err));
+static enum cairn_code read_dead(struct dead *dead, struct cairn_error *err) {
+    SRV_LOOK(look, dead->server->catalog, err);
+    CAIRN_TRY(srv_version_get(look.tx, dead->id, &dead->version, err));
     /* may have thawed since the query */
-    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, dead->version.run_id, err));
-    CAIRN_TRY(cairn_srv_not_freed_get(tx, dead->id, &dead->kept, err));
-    const struct cairn_srv_version *version = &dead->version;
-    if (version->copied) CAIRN_TRY(cairn_srv_copies_get(tx, dead->id, &dead->copies, err));
-    struct cairn_version_place place = cairn_srv_version_place(version);
+    CAIRN_TRY(srv_tx_run_thawed(look.tx, dead->version.run_id, err));
+    CAIRN_TRY(srv_not_freed_get(look.tx, dead->id, &dead->kept, err));
+    const struct srv_version *version = &dead->version;
+    if (version->copied) CAIRN_TRY(srv_copies_get(look.tx, dead->id, &dead->copies, err));
+    struct cairn_version_place place = srv_version_place(version);
     struct cairn_key key;
     cairn_key_committed(&place, &key);
-    CAIRN_TRY(cairn_srv_aside_there(tx, key.text, &dead->record_aside, err));
+    CAIRN_TRY(srv_aside_there(look.tx, key.text, &dead->record_aside, err));
     if (!version->has_layout || strcmp(version->layout_writer.text, dead->id)) return CAIRN_OK;
     bool named = false;
-    CAIRN_TRY(cairn_srv_layout_written_by(tx, version->run_id, dead->id, &named, err));
+    CAIRN_TRY(srv_layout_written_by(look.tx, version->run_id, dead->id, &named, err));
     dead->own_layout = !named;
     return CAIRN_OK;
 }
@@ -70,8 +66,8 @@ static enum cairn_code no_record(struct dead *dead, const char *key, struct cair
     cairn_log(ERROR, "sweep.record_found",
               "version=%s the store says it is committed, the catalog that it was given up",
               dead->id);
-    return cairn_srv_run_freeze(dead->server, &dead->version.name,
-                                "a version that was given up has a committed.json", err);
+    return srv_run_freeze(dead->server, &dead->version.name,
+                          "a version that was given up has a committed.json", err);
 }
 
 /* HEAD first: in a versioned bucket, deleting an absent key adds a delete marker at each sweep. */
@@ -87,7 +83,7 @@ static enum cairn_code delete_key(struct dead *dead, const char *key, struct cai
 }
 
 static enum cairn_code delete_records(struct dead *dead, struct cairn_error *err) {
-    struct cairn_version_place place = cairn_srv_version_place(&dead->version);
+    struct cairn_version_place place = srv_version_place(&dead->version);
     struct cairn_key key;
     cairn_key_committed(&place, &key);
     bool given_up = dead->version.state == CAIRN_STATE_ABORTING ||
@@ -100,7 +96,7 @@ static enum cairn_code delete_records(struct dead *dead, struct cairn_error *err
     cairn_key_manifest(&place, &key);
     CAIRN_TRY(delete_key(dead, key.text, err));
     CAIRN_CRASHPOINT("server.sweep.after_manifest");
-    CAIRN_TRY(cairn_srv_lease_still(&dead->lease, err));
+    CAIRN_TRY(srv_lease_still(&dead->lease, err));
     return CAIRN_OK;
 }
 
@@ -121,10 +117,7 @@ static enum cairn_code remove_batch(struct dead *dead, const char *prefix,
         dead->refused_objects += !batch[i].deleted;
         dead->refused_bytes += batch[i].deleted ? 0 : entries[i].size_bytes;
     }
-    if (!code || !each_done) {
-        if (code && err) *err = why;
-        return code;
-    }
+    if (!code || !each_done) return cairn_pass(err, code, &why);
     if (!dead->refused) dead->refusal = why;
     dead->refused = dead->refusal.code;
     return CAIRN_OK;
@@ -162,50 +155,38 @@ static enum cairn_code abort_uploads(struct dead *dead, const struct cairn_store
 
 /* Asserts again what store/ checked: one wrong key in a listing would delete a checkpoint. A store
  * whose listings are wrong ends the sweep. */
-static enum cairn_code list_page(struct dead *dead, struct cairn_store_request *list,
+static enum cairn_code next_page(struct dead *dead, struct cairn_store_pages *pages,
                                  struct cairn_error *err) {
     struct cairn_error why = {0};
-    enum cairn_code code = cairn_store_perform(dead->worker, list, &why);
-    for (size_t i = 0; !code && i < list->listing->count; i++) {
-        const char *key = list->listing->entries[i].key;
-        if (!cairn_text_starts(key, list->key))
+    enum cairn_code code = cairn_store_pages_next(pages, dead->worker, &why);
+    for (size_t i = 0; !code && i < pages->listing.count; i++) {
+        const char *key = pages->listing.entries[i].key;
+        if (!cairn_text_starts(key, pages->list.key))
             code = cairn_fail(&why, CAIRN_STORE, "%s was listed, which is not below %s", key,
-                              list->key);
+                              pages->list.key);
     }
     if (code == CAIRN_STORE)
         cairn_log(ERROR, "sweep.listing_wrong", "version=%s prefix=%s cause=\"%s\"", dead->id,
-                  list->key, why.message);
-    if (code && err) *err = why;
-    return code;
+                  pages->list.key, why.message);
+    return cairn_pass(err, code, &why);
 }
 
 static enum cairn_code remove_prefix(struct dead *dead, const char *prefix, bool uploads,
                                      struct cairn_error *err) {
-    char *page = NULL;
-    enum cairn_code code = CAIRN_OK;
-    for (size_t i = 0; i < PAGES_MAX && !code; i++) {
-        struct cairn_store_listing listing = {0};
-        struct cairn_store_request list = {.op = uploads ? CAIRN_STORE_UPLOADS : CAIRN_STORE_LIST,
-                                           .key = prefix,
-                                           .page = page,
-                                           .listing = &listing};
-        code = list_page(dead, &list, err);
-        if (!code && uploads) code = abort_uploads(dead, &listing, err);
-        if (!code && !uploads) code = remove_objects(dead, prefix, &listing, err);
-        free(page);
-        page = CAIRN_TAKE(listing.next_page);
-        cairn_store_listing_release(&listing);
-        if (!page) break;
+    CAIRN_AUTO(store_pages) pages = {
+        .list = {.op = uploads ? CAIRN_STORE_UPLOADS : CAIRN_STORE_LIST, .key = prefix}};
+    while (!pages.ended && pages.count < PAGES_MAX) {
+        CAIRN_TRY(next_page(dead, &pages, err));
+        if (uploads) CAIRN_TRY(abort_uploads(dead, &pages.listing, err));
+        if (!uploads) CAIRN_TRY(remove_objects(dead, prefix, &pages.listing, err));
     }
-    if (!code && page)
-        code = cairn_fail(err, CAIRN_TOO_LARGE, "%s has more than %d pages", prefix, PAGES_MAX);
-    free(page);
-    return code;
+    if (pages.ended) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_TOO_LARGE, "%s has more than %d pages", prefix, PAGES_MAX);
 }
 
-enum cairn_code cairn_srv_sweep_end_uploads(struct cairn_store_worker *worker,
-                                            const struct cairn_version_place *place,
-                                            struct cairn_error *err) {
+enum cairn_code srv_sweep_end_uploads(struct cairn_store_worker *worker,
+                                      const struct cairn_version_place *place,
+                                      struct cairn_error *err) {
     struct dead dead = {.worker = worker, .id = place->id.text};
     struct cairn_key prefix;
     if (!cairn_store_profile(worker->store)->lists_uploads) return CAIRN_OK;
@@ -215,7 +196,7 @@ enum cairn_code cairn_srv_sweep_end_uploads(struct cairn_store_worker *worker,
 
 /* In a versioned bucket, deletes only hide objects. Refused object versions are logged and billed
  * until their lock ends; the copy is gone for readers, and so is its row. */
-static enum cairn_code purge_copy(const struct dead *dead, const struct cairn_srv_version *version,
+static enum cairn_code purge_copy(const struct dead *dead, const struct srv_version *version,
                                   const char *prefix, struct cairn_error *err) {
     struct cairn_store_purge all = {.prefix = prefix, .spares = dead->spares};
     CAIRN_TRY(cairn_store_purge(dead->worker, &all, err));
@@ -228,53 +209,52 @@ static enum cairn_code purge_copy(const struct dead *dead, const struct cairn_sr
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_sweep_copy(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                     const struct cairn_srv_version *version,
-                                     const struct cairn_srv_lease *lease, struct cairn_error *err) {
+enum cairn_code srv_sweep_copy(struct srv *server, struct cairn_store_worker *worker,
+                               const struct srv_version *version, const struct srv_lease *lease,
+                               struct cairn_error *err) {
     struct dead dead = {.server = server, .worker = worker, .id = version->id.text};
-    struct cairn_version_place place = cairn_srv_version_place(version);
+    struct cairn_version_place place = srv_version_place(version);
     struct cairn_key key;
     if (worker->store == server->store) dead.spares = cairn_key_is_mark;
     cairn_key_committed(&place, &key);
-    CAIRN_TRY(cairn_srv_lease_still(lease, err));
+    CAIRN_TRY(srv_lease_still(lease, err));
     CAIRN_TRY(cairn_store_delete(worker, key.text, err));
     CAIRN_CRASHPOINT("server.demote.after_record");
     cairn_key_manifest(&place, &key);
     CAIRN_TRY(cairn_store_delete(worker, key.text, err));
-    CAIRN_TRY(cairn_srv_lease_still(lease, err));
+    CAIRN_TRY(srv_lease_still(lease, err));
     cairn_key_version_prefix(&place, &key);
     CAIRN_TRY(remove_prefix(&dead, key.text, false, err));
-    CAIRN_TRY(cairn_srv_sweep_end_uploads(worker, &place, err));
+    CAIRN_TRY(srv_sweep_end_uploads(worker, &place, err));
     if (dead.refused && err) *err = dead.refusal;
     return dead.refused ? dead.refused : purge_copy(&dead, version, key.text, err);
 }
 
 /* Skips a store that did not answer for an earlier version of the round. */
-static enum cairn_code remove_copy(struct dead *dead, struct cairn_srv_tier *tier,
+static enum cairn_code remove_copy(struct dead *dead, struct srv_tier *tier,
                                    struct cairn_error *err) {
-    struct cairn_srv *server = dead->server;
+    struct srv *server = dead->server;
     uint64_t bit = UINT64_C(1) << (tier - server->tiers->tiers);
     struct cairn_store_worker *worker = NULL;
     struct cairn_error why = {0};
     if (*dead->away & bit)
         return cairn_fail(err, CAIRN_UNAVAILABLE, "store %s did not answer just now", tier->name);
-    enum cairn_code code = cairn_srv_tier_borrow(server, tier, &worker, &why);
-    if (!code) code = cairn_srv_tier_ready(server, tier, worker, &why);
-    if (!code) code = cairn_srv_sweep_copy(server, worker, &dead->version, &dead->lease, &why);
-    cairn_srv_tier_return(server, tier, worker);
+    enum cairn_code code = srv_tier_borrow(server, tier, &worker, &why);
+    if (!code) code = srv_tier_ready(server, tier, worker, &why);
+    if (!code) code = srv_sweep_copy(server, worker, &dead->version, &dead->lease, &why);
+    srv_tier_return(server, tier, worker);
     if (code == CAIRN_UNAVAILABLE || code == CAIRN_TIMEOUT) *dead->away |= bit;
-    if (code && err) *err = why;
-    return code;
+    return cairn_pass(err, code, &why);
 }
 
 /* Copies go before the version's own objects, since their rows say what to delete. A GONE copy is
  * swept with its version, for late writes. */
 static enum cairn_code remove_copies(struct dead *dead, struct cairn_error *err) {
-    struct cairn_srv *server = dead->server;
+    struct srv *server = dead->server;
     for (size_t i = 0; i < dead->copies.count; i++) {
         const char *store = dead->copies.copies[i].store;
-        struct cairn_srv_tier *tier = cairn_srv_tier_find(server, store);
-        if (!strcmp(store, CAIRN_SRV_TIER_MAIN)) continue;
+        struct srv_tier *tier = srv_tier_find(server, store);
+        if (!strcmp(store, SRV_TIER_MAIN)) continue;
         if (!tier)
             return cairn_fail(err, CAIRN_UNAVAILABLE,
                               "it has a copy in %s, which the setting stores does not name", store);
@@ -284,7 +264,7 @@ static enum cairn_code remove_copies(struct dead *dead, struct cairn_error *err)
 }
 
 static enum cairn_code remove_all(struct dead *dead, struct cairn_error *err) {
-    struct cairn_version_place place = cairn_srv_version_place(&dead->version);
+    struct cairn_version_place place = srv_version_place(&dead->version);
     struct cairn_key key;
     CAIRN_ASSERT(dead->version.state != CAIRN_STATE_OPEN);
     CAIRN_ASSERT(dead->version.state != CAIRN_STATE_COMMITTED); /* or a checkpoint is lost */
@@ -292,7 +272,7 @@ static enum cairn_code remove_all(struct dead *dead, struct cairn_error *err) {
     CAIRN_TRY(delete_records(dead, err));
     cairn_key_version_prefix(&place, &key);
     CAIRN_TRY(remove_prefix(dead, key.text, false, err));
-    CAIRN_TRY(cairn_srv_sweep_end_uploads(dead->worker, &place, err));
+    CAIRN_TRY(srv_sweep_end_uploads(dead->worker, &place, err));
     if (dead->own_layout) {
         cairn_key_layout(&dead->version.name, dead->version.layout, &dead->version.id, &key);
         CAIRN_TRY(delete_key(dead, key.text, err));
@@ -317,7 +297,7 @@ static void note_left(struct dead *dead, enum cairn_code code, const char *reaso
 /* After the deletes of Q30, frees the object versions of a versioned bucket. If they cannot be
  * listed, the bytes known to the catalog or to this sweep are reported as a lower bound. */
 static enum cairn_code purge(struct dead *dead, struct cairn_error *err) {
-    struct cairn_version_place place = cairn_srv_version_place(&dead->version);
+    struct cairn_version_place place = srv_version_place(&dead->version);
     struct cairn_key below, layout;
     cairn_key_version_prefix(&place, &below);
     struct cairn_store_purge all = {.prefix = below.text};
@@ -346,10 +326,7 @@ static enum cairn_code remove_what_may_go(struct dead *dead, struct cairn_error 
     enum cairn_code code = remove_all(dead, &why);
     dead->hidden = !code;
     if (!code) return purge(dead, err);
-    if (!is_kept(dead, code)) {
-        if (err) *err = why;
-        return code;
-    }
+    if (!is_kept(dead, code)) return cairn_pass(err, code, &why);
     if (dead->refused)
         note_left(dead, code, why.message, dead->refused_objects, dead->refused_bytes, true);
     else
@@ -357,31 +334,27 @@ static enum cairn_code remove_what_may_go(struct dead *dead, struct cairn_error 
     return CAIRN_OK;
 }
 
-static enum cairn_code mark_gone(struct cairn_srv_tx *tx, struct dead *dead,
-                                 struct cairn_error *err) {
-    CAIRN_AUTO(srv_version) version = {0};
-    CAIRN_TRY(cairn_srv_version_get(tx, dead->id, &version, err));
+static enum cairn_code mark_gone(struct srv_tx *tx, struct dead *dead, struct cairn_error *err) {
+    SRV_GET(version, version, srv_version_get(tx, dead->id, &version, err));
     bool first = version.state != CAIRN_STATE_GONE;
     CAIRN_ASSERT(!dead->refused); /* visible objects: not gone */
     if (first) {
-        struct cairn_srv_move move = {.event = CAIRN_EVENT_SWEPT};
-        CAIRN_TRY(cairn_srv_version_move(tx, &version, &move, err));
-        CAIRN_TRY(cairn_srv_shards_drop(tx, dead->id, err));
+        struct srv_move move = {.event = CAIRN_EVENT_SWEPT};
+        CAIRN_TRY(srv_version_move(tx, &version, &move, err));
+        CAIRN_TRY(srv_shards_drop(tx, dead->id, err));
     }
-    return cairn_srv_version_set_swept(tx, &version, first, err);
+    return srv_version_set_swept(tx, &version, first, err);
 }
 
-static enum cairn_code settle_dead(struct cairn_srv_tx *tx, void *argument,
-                                   struct cairn_error *err) {
-    struct dead *dead = argument;
-    CAIRN_TRY(cairn_srv_lease_check(tx, &dead->lease, err));
-    CAIRN_TRY(cairn_srv_lease_drop_in(tx, &dead->lease, err));
+SRV_CHANGE(settle_dead, struct dead *dead) {
+    CAIRN_TRY(srv_lease_check(tx, &dead->lease, err));
+    CAIRN_TRY(srv_lease_drop_in(tx, &dead->lease, err));
     if (dead->hidden && dead->is_due) CAIRN_TRY(mark_gone(tx, dead, err));
-    if (dead->left.code) return cairn_srv_not_freed_note(tx, dead->id, &dead->left, err);
-    return cairn_srv_not_freed_drop(tx, dead->id, err);
+    if (dead->left.code) return srv_not_freed_note(tx, dead->id, &dead->left, err);
+    return srv_not_freed_drop(tx, dead->id, err);
 }
 
-static bool is_due_by(const struct cairn_srv_version *version, uint64_t tick) {
+static bool is_due_by(const struct srv_version *version, uint64_t tick) {
     static const uint64_t pauses_ms[] = {0, 10000, 3600000, 86400000, 172800000};
     if (version->state != CAIRN_STATE_GONE)
         return version->state == CAIRN_STATE_DELETING || version->state == CAIRN_STATE_ABORTING;
@@ -392,7 +365,7 @@ static bool is_due_by(const struct cairn_srv_version *version, uint64_t tick) {
 /* False if another server has swept it since the query. A version with visible objects waits for
  * its retry; later sweeps of Q30 do not. */
 static bool judge_due(struct dead *dead) {
-    uint64_t tick = cairn_srv_ticks_now(dead->server);
+    uint64_t tick = srv_ticks_now(dead->server);
     bool waits = dead->kept.there && dead->kept.next_tick > tick;
     dead->is_due = is_due_by(&dead->version, tick);
     if (waits && dead->version.state != CAIRN_STATE_GONE) dead->is_due = false;
@@ -402,13 +375,13 @@ static bool judge_due(struct dead *dead) {
 
 /* Logs a result that differs from the previous try's. */
 static void tell_end(const struct dead *dead) {
-    const struct cairn_srv_version *version = &dead->version;
-    const struct cairn_srv_left *left = &dead->left, *before = &dead->kept.left;
+    const struct srv_version *version = &dead->version;
+    const struct srv_left *left = &dead->left, *before = &dead->kept.left;
     bool same = left->code == before->code && !strcmp(left->reason, before->reason);
     if (dead->hidden && dead->is_due && version->state != CAIRN_STATE_GONE) {
         cairn_log(INFO, "version.gone", "version=%s step=%" PRIu64 " was=%s", dead->id,
                   version->step, cairn_state_text(version->state));
-        cairn_srv_waiters_wake_version(dead->server->waiters, &version->id, &version->name);
+        srv_waiters_wake_version(dead->server->waiters, &version->id, &version->name);
     }
     if (left->code && !same)
         cairn_log(WARN, "version.not_freed",
@@ -419,34 +392,32 @@ static void tell_end(const struct dead *dead) {
                   before->bytes, dead->kept.tries);
 }
 
-enum cairn_code cairn_srv_sweep_version(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                        const char *version_id, uint64_t *away,
-                                        struct cairn_error *err) {
+enum cairn_code srv_sweep_version(struct srv *server, struct cairn_store_worker *worker,
+                                  const char *version_id, uint64_t *away, struct cairn_error *err) {
     struct dead dead = {.server = server, .worker = worker, .id = version_id, .away = away};
-    cairn_srv_lease_init(&dead.lease, server, "version", version_id);
-    struct cairn_srv_copy_hold hold = {0};
-    bool tiers = cairn_srv_tiers_any(server); /* busy until a promotion sees its copy unwanted */
-    if (tiers) CAIRN_TRY(cairn_srv_copy_hold_take(&hold, server, version_id, err));
-    enum cairn_code code = cairn_srv_lease_take(&dead.lease, err);
-    if (!code) code = cairn_srv_catalog_read(server->catalog, read_dead, &dead, err);
+    srv_lease_init(&dead.lease, server, "version", version_id);
+    struct srv_copy_hold hold = {0};
+    bool tiers = srv_tiers_any(server); /* busy until a promotion sees its copy unwanted */
+    if (tiers) CAIRN_TRY(srv_copy_hold_take(&hold, server, version_id, err));
+    enum cairn_code code = srv_lease_take(&dead.lease, err);
+    if (!code) code = read_dead(&dead, err);
     bool due = !code && judge_due(&dead);
     if (due) code = remove_what_may_go(&dead, err);
-    if (!code && due) code = cairn_srv_catalog_write(server->catalog, settle_dead, &dead, err);
+    if (!code && due) code = srv_catalog_write(server->catalog, settle_dead, &dead, err);
     if (!code && due) {
         dead.lease.dropped = true;
         tell_end(&dead);
     }
-    cairn_srv_lease_end(&dead.lease);
-    cairn_srv_copy_hold_end(&hold);
-    cairn_srv_version_release(&dead.version);
+    srv_lease_end(&dead.lease);
+    srv_copy_hold_end(&hold);
+    srv_version_release(&dead.version);
     return code;
 }
 
-void cairn_srv_sweep_uploads(struct cairn_store_worker *worker,
-                             const struct cairn_srv_version *version) {
-    struct cairn_version_place place = cairn_srv_version_place(version);
+void srv_sweep_uploads(struct cairn_store_worker *worker, const struct srv_version *version) {
+    struct cairn_version_place place = srv_version_place(version);
     struct cairn_error err = {0};
-    if (cairn_srv_sweep_end_uploads(worker, &place, &err) != CAIRN_OK)
+    if (srv_sweep_end_uploads(worker, &place, &err) != CAIRN_OK)
         cairn_log(INFO, "sweep.uploads_left", "version=%s cause=\"%s\"", version->id.text,
                   err.message);
 }
@@ -455,40 +426,36 @@ void cairn_srv_sweep_uploads(struct cairn_store_worker *worker,
 
 struct unused {
     uint64_t unused_ms;
-    struct cairn_srv_layout layouts[CAIRN_SRV_LAYOUTS_MAX];
+    struct srv_layout layouts[SRV_LAYOUTS_MAX];
     size_t count;
 };
 
-static enum cairn_code retire(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct unused *unused = argument;
-    return cairn_srv_layouts_retire(tx, unused->unused_ms, unused->layouts, &unused->count, err);
+SRV_CHANGE(retire, struct unused *unused) {
+    return srv_layouts_retire(tx, unused->unused_ms, unused->layouts, &unused->count, err);
 }
 
-static enum cairn_code mark_deleted(struct cairn_srv_tx *tx, void *argument,
-                                    struct cairn_error *err) {
-    const struct unused *unused = argument;
-    return cairn_srv_layouts_deleted(tx, unused->layouts, unused->count, err);
+SRV_CHANGE(mark_deleted, const struct unused *unused) {
+    return srv_layouts_deleted(tx, unused->layouts, unused->count, err);
 }
 
 /* Each copy brings its layout along, which stays while any version uses it. */
-static enum cairn_code delete_in_tiers(struct cairn_srv *server, const char *key,
+static enum cairn_code delete_in_tiers(struct srv *server, const char *key,
                                        struct cairn_error *err) {
-    for (size_t i = 0; cairn_srv_tiers_any(server) && i < server->tiers->count; i++) {
-        struct cairn_srv_tier *tier = &server->tiers->tiers[i];
+    for (size_t i = 0; srv_tiers_any(server) && i < server->tiers->count; i++) {
+        struct srv_tier *tier = &server->tiers->tiers[i];
         struct cairn_store_worker *worker = NULL;
-        if (cairn_srv_tier_is_main(server, tier)) continue;
-        CAIRN_TRY(cairn_srv_tier_borrow(server, tier, &worker, err));
-        enum cairn_code code = cairn_srv_tier_ready(server, tier, worker, err);
+        if (srv_tier_is_main(server, tier)) continue;
+        CAIRN_TRY(srv_tier_borrow(server, tier, &worker, err));
+        enum cairn_code code = srv_tier_ready(server, tier, worker, err);
         if (!code) code = cairn_store_delete(worker, key, err);
-        cairn_srv_tier_return(server, tier, worker);
+        srv_tier_return(server, tier, worker);
         if (code) return code;
     }
     return CAIRN_OK;
 }
 
-static enum cairn_code delete_layout(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                     const struct cairn_srv_layout *layout,
-                                     struct cairn_error *err) {
+static enum cairn_code delete_layout(struct srv *server, struct cairn_store_worker *worker,
+                                     const struct srv_layout *layout, struct cairn_error *err) {
     struct cairn_key key;
     cairn_key_layout(&layout->name, layout->digest, &layout->writer, &key);
     CAIRN_TRY(cairn_store_delete(worker, key.text, err));
@@ -499,52 +466,43 @@ static enum cairn_code delete_layout(struct cairn_srv *server, struct cairn_stor
     return delete_in_tiers(server, key.text, err);
 }
 
-struct one_unused {
-    const struct cairn_srv_layout *layout;
-    bool taken; /* a reconcile found a version that uses it */
-};
-
-static enum cairn_code look_at_unused(struct cairn_srv_tx *tx, void *argument,
-                                      struct cairn_error *err) {
-    struct one_unused *one = argument;
-    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, one->layout->run_id, err));
-    return cairn_srv_layout_there(tx, one->layout, &one->taken, err);
-}
-
 /* Layouts of a run frozen since the query stay, and are judged again later (Q36). */
-static enum cairn_code sweep_layouts(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                     struct unused *unused, const struct cairn_srv_lease *lease,
+static enum cairn_code sweep_layouts(struct srv *server, struct cairn_store_worker *worker,
+                                     struct unused *unused, const struct srv_lease *lease,
                                      struct cairn_error *err) {
     size_t deleted = 0;
-    CAIRN_TRY(cairn_srv_identity_raise(server, worker, err)); /* Q35 */
+    CAIRN_TRY(srv_identity_raise(server, worker, err)); /* Q35 */
     for (size_t i = 0; i < unused->count; i++) {
-        struct one_unused one = {.layout = &unused->layouts[i]};
+        const struct srv_layout *layout = &unused->layouts[i];
         struct cairn_error why = {0};
-        CAIRN_TRY(cairn_srv_lease_still(lease, err));
-        enum cairn_code code = cairn_srv_catalog_read(server->catalog, look_at_unused, &one, &why);
-        if (code == CAIRN_CATALOG_BEHIND || (!code && one.taken)) continue;
+        SRV_AUTO(look) look = {0};
+        bool taken = false; /* a reconcile found a version that uses it */
+        CAIRN_TRY(srv_lease_still(lease, err));
+        enum cairn_code code = srv_look_begin(server->catalog, &look, &why);
+        if (!code) code = srv_tx_run_thawed(look.tx, layout->run_id, &why);
+        if (!code) code = srv_layout_there(look.tx, layout, &taken, &why);
+        srv_look_release(&look);
+        if (code == CAIRN_CATALOG_BEHIND || (!code && taken)) continue;
         if (code) return cairn_fail(err, code, "%s", why.message);
-        CAIRN_TRY(delete_layout(server, worker, one.layout, err));
-        unused->layouts[deleted++] = *one.layout;
+        CAIRN_TRY(delete_layout(server, worker, layout, err));
+        unused->layouts[deleted++] = *layout;
     }
     unused->count = deleted;
-    return cairn_srv_catalog_write(server->catalog, mark_deleted, unused, err);
+    return srv_catalog_write(server->catalog, mark_deleted, unused, err);
 }
 
-enum cairn_code cairn_srv_sweep_layouts(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                        uint64_t unused_ms, struct cairn_error *err) {
+enum cairn_code srv_sweep_layouts(struct srv *server, struct cairn_store_worker *worker,
+                                  uint64_t unused_ms, struct cairn_error *err) {
     CAIRN_AUTO_HEAP struct unused *unused = calloc(1, sizeof(*unused));
     if (!unused) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a sweep");
-    struct cairn_srv_lease lease;
-    cairn_srv_lease_init(&lease, server, "layouts", "");
+    CAIRN_RELEASED(srv_lease_end) struct srv_lease lease;
+    srv_lease_init(&lease, server, "layouts", "");
     unused->unused_ms = unused_ms;
-    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, retire, unused, err));
+    CAIRN_TRY(srv_catalog_write(server->catalog, retire, unused, err));
     if (!unused->count) return CAIRN_OK;
     struct cairn_error why = {0};
-    enum cairn_code code = cairn_srv_lease_take(&lease, &why);
+    enum cairn_code code = srv_lease_take(&lease, &why);
     if (code == CAIRN_BUSY) return CAIRN_OK;
-    if (!code) code = sweep_layouts(server, worker, unused, &lease, &why);
-    cairn_srv_lease_end(&lease);
-    if (code && err) *err = why;
-    return code;
+    CAIRN_TRY(cairn_pass(err, code, &why));
+    return sweep_layouts(server, worker, unused, &lease, err);
 }

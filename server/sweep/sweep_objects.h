@@ -20,26 +20,24 @@
 #include "server/ledger/versions.h"
 #include "server/server.h"
 
-struct cairn_srv_lease;
+struct srv_lease;
 
 /* *away: a bit for each store, by its index in server->tiers, that did not answer in this round and
  * is skipped; a version with a copy there stays. */
-enum cairn_code cairn_srv_sweep_version(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                        const char *version_id, uint64_t *away,
-                                        struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_sweep_version(struct srv *server, struct cairn_store_worker *worker,
+                                  const char *version_id, uint64_t *away,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
 /* Deletes one copy with a worker of its store: in the order of Q30, then object versions if the
  * store keeps them. Keeps marks in the main store, their only place (records.h#3). */
-enum cairn_code cairn_srv_sweep_copy(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                     const struct cairn_srv_version *version,
-                                     const struct cairn_srv_lease *lease,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_sweep_end_uploads(struct cairn_store_worker *worker,
-                                            const struct cairn_version_place *place,
-                                            struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_sweep_copy(struct srv *server, struct cairn_store_worker *worker,
+                               const struct srv_version *version, const struct srv_lease *lease,
+                               struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_sweep_end_uploads(struct cairn_store_worker *worker,
+                                      const struct cairn_version_place *place,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* Aborts uploads still open below a committed version: the reply with their id was lost, so no
  * uploader knows them. What fails is left to the store's life cycle rule. */
-void cairn_srv_sweep_uploads(struct cairn_store_worker *worker,
-                             const struct cairn_srv_version *version);
+void srv_sweep_uploads(struct cairn_store_worker *worker, const struct srv_version *version);
 /* Deletes layout objects and rank tables that no version uses. */
-enum cairn_code cairn_srv_sweep_layouts(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                        uint64_t unused_ms, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_sweep_layouts(struct srv *server, struct cairn_store_worker *worker,
+                                  uint64_t unused_ms, struct cairn_error *err) CAIRN_MUST_USE;

@@ -14,17 +14,9 @@
 #include <stdlib.h>
 
 #include "api/wire/messages.h"
-#include "common/clock.h"
-#include "common/lock.h"
 #include "common/log.h"
-#include "common/text.h"
 #include "server/copies/copies.h"
 #include "server/guard/identity.h"
-#include "server/guard/jobs.h"
-#include "server/http/request.h"
-#include "server/ledger/events.h"
-#include "server/ledger/runs.h"
-#include "server/ledger/versions.h"
 #include "server/metrics.h"
 #include "server/sweep/sweep.h"
 #include "server/sweep/sweep_objects.h"
@@ -47,16 +39,16 @@ struct found {
     enum owner owner;
     const char *state;
 };
-struct cairn_srv_uploads {
-    struct cairn_srv *server;
+struct srv_uploads {
+    struct srv *server;
     bool looking, by_hand;
     uint64_t begun_ms; /* start of the last hourly one; mono clock; 0: never */
-    struct cairn_srv_run_names runs;
+    struct srv_run_names runs;
     size_t next;
     json_t *items;
     uint64_t bytes;
-    struct cairn_srv_ids before, now; /* of OWNER_NOBODY, by the last listing and this one */
-    struct found last;                /* a version's uploads are adjacent in a listing */
+    struct srv_ids before, now; /* of OWNER_NOBODY, by the last listing and this one */
+    struct found last;          /* a version's uploads are adjacent in a listing */
     struct cairn_store_part *parts;
     struct cairn_lock lock;
     struct {
@@ -66,9 +58,9 @@ struct cairn_srv_uploads {
     } locked;
 };
 
-enum cairn_code cairn_srv_uploads_new(struct cairn_srv *server, struct cairn_srv_uploads **ret,
-                                      struct cairn_error *err) {
-    struct cairn_srv_uploads *uploads = calloc(1, sizeof(*uploads));
+enum cairn_code srv_uploads_new(struct srv *server, struct srv_uploads **ret,
+                                struct cairn_error *err) {
+    struct srv_uploads *uploads = calloc(1, sizeof(*uploads));
     if (!uploads) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a look at uploads");
     uploads->server = server;
     cairn_lock_init(&uploads->lock, CAIRN_LOCK_server_uploads);
@@ -76,11 +68,11 @@ enum cairn_code cairn_srv_uploads_new(struct cairn_srv *server, struct cairn_srv
     return CAIRN_OK;
 }
 
-void cairn_srv_uploads_free(struct cairn_srv_uploads *uploads) {
+void srv_uploads_free(struct srv_uploads *uploads) {
     if (!uploads) return;
-    cairn_srv_run_names_release(&uploads->runs);
-    cairn_srv_ids_release(&uploads->before);
-    cairn_srv_ids_release(&uploads->now);
+    srv_run_names_release(&uploads->runs);
+    srv_ids_release(&uploads->before);
+    srv_ids_release(&uploads->now);
     json_decref(uploads->items);
     json_decref(uploads->locked.items);
     free(uploads->parts);
@@ -90,12 +82,11 @@ void cairn_srv_uploads_free(struct cairn_srv_uploads *uploads) {
 
 /* ---- which version it belongs to ---- */
 
-static enum cairn_code judge_owner(struct cairn_srv_tx *tx, void *argument,
+static enum cairn_code judge_owner(struct srv_tx *tx, struct found *found,
                                    struct cairn_error *err) {
-    struct found *found = argument;
-    CAIRN_AUTO(srv_version) version = {0};
+    SRV_AUTO(version) version = {0};
     struct cairn_error none = {0};
-    enum cairn_code code = cairn_srv_version_get(tx, found->id.text, &version, &none);
+    enum cairn_code code = srv_version_get(tx, found->id.text, &version, &none);
     found->owner = OWNER_UNKNOWN;
     found->state = "unknown";
     if (code == CAIRN_NOT_FOUND) return CAIRN_OK;
@@ -119,18 +110,19 @@ static enum cairn_code judge_owner(struct cairn_srv_tx *tx, void *argument,
     return CAIRN_OK;
 }
 
-static enum cairn_code owner_of(struct cairn_srv_uploads *uploads,
-                                const struct cairn_version_id *id, struct cairn_error *err) {
+static enum cairn_code owner_of(struct srv_uploads *uploads, const struct cairn_version_id *id,
+                                struct cairn_error *err) {
     if (!strcmp(uploads->last.id.text, id->text)) return CAIRN_OK;
     struct found found = {.id = *id};
-    CAIRN_TRY(cairn_srv_catalog_read(uploads->server->catalog, judge_owner, &found, err));
+    SRV_LOOK(look, uploads->server->catalog, err);
+    CAIRN_TRY(judge_owner(look.tx, &found, err));
     uploads->last = found;
     if (found.owner != OWNER_NOBODY || uploads->now.count == SHOWN_MAX) return CAIRN_OK;
-    return cairn_srv_ids_add(&uploads->now, id, err);
+    return srv_ids_add(&uploads->now, id, err);
 }
 
 /* Sums the listed parts, all that an object store tells of an upload; 0 if it has ended. */
-static enum cairn_code measure(struct cairn_srv_uploads *uploads, struct cairn_store_worker *worker,
+static enum cairn_code measure(struct srv_uploads *uploads, struct cairn_store_worker *worker,
                                const struct cairn_store_entry *entry, uint64_t *ret,
                                struct cairn_error *err) {
     *ret = entry->size_bytes;
@@ -155,8 +147,7 @@ static enum cairn_code measure(struct cairn_srv_uploads *uploads, struct cairn_s
     return CAIRN_OK;
 }
 
-static enum cairn_code take_entry(struct cairn_srv_uploads *uploads,
-                                  struct cairn_store_worker *worker,
+static enum cairn_code take_entry(struct srv_uploads *uploads, struct cairn_store_worker *worker,
                                   const struct cairn_run_name *name,
                                   const struct cairn_store_entry *entry, struct cairn_error *err) {
     struct cairn_key_parts parts;
@@ -172,48 +163,34 @@ static enum cairn_code take_entry(struct cairn_srv_uploads *uploads,
     CAIRN_TRY(measure(uploads, worker, entry, &bytes, err));
     cairn_time_text(entry->modified_ms, true, begun);
     if (bytes != CAIRN_MESSAGE_NONE) uploads->bytes += bytes;
-    json_t *item =
-        CAIRN_PACK(upload_row, .project = name->project, .run = name->run, .version = parts.id.text,
-                   .state = uploads->last.state, .key = entry->key, .bytes = bytes,
-                   .begun_at = entry->modified_ms ? begun : NULL);
-    if (!json_array_append_new(uploads->items, item)) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of uploads");
+    return cairn_json_append(uploads->items,
+                             CAIRN_PACK(upload_row, .project = name->project, .run = name->run,
+                                        .version = parts.id.text, .state = uploads->last.state,
+                                        .key = entry->key, .bytes = bytes,
+                                        .begun_at = entry->modified_ms ? begun : NULL),
+                             "the list of uploads", err);
 }
 
 /* ---- one run ---- */
 
-static enum cairn_code look_at_page(struct cairn_srv_uploads *uploads,
-                                    struct cairn_store_worker *worker,
-                                    const struct cairn_run_name *name, char **page,
-                                    struct cairn_error *err) {
-    CAIRN_AUTO(store_listing) listing = {0};
+static void look_at_run(struct srv_uploads *uploads, struct cairn_store_worker *worker,
+                        const struct cairn_run_name *name) {
     char prefix[2 * CAIRN_NAME_BYTES_MAX + 3];
     snprintf(prefix, sizeof(prefix), "%s/%s/", name->project, name->run);
-    struct cairn_store_request list = {
-        .op = CAIRN_STORE_UPLOADS, .key = prefix, .page = *page, .listing = &listing};
-    CAIRN_TRY(cairn_store_perform(worker, &list, err));
-    for (size_t i = 0; i < listing.count; i++) {
-        const struct cairn_store_entry *entry = &listing.entries[i];
-        if (!cairn_text_starts(entry->key, prefix)) {
-            cairn_log(INFO, "sweep.upload_strange", "key=%s cause=\"it is not below %s\"",
-                      entry->key, prefix);
-            continue;
-        }
-        CAIRN_TRY(take_entry(uploads, worker, name, entry, err));
-    }
-    free(*page);
-    *page = CAIRN_TAKE(listing.next_page);
-    return CAIRN_OK;
-}
-
-static void look_at_run(struct cairn_srv_uploads *uploads, struct cairn_store_worker *worker,
-                        const struct cairn_run_name *name) {
+    CAIRN_AUTO(store_pages) pages = {.list = {.op = CAIRN_STORE_UPLOADS, .key = prefix}};
     struct cairn_error why = {0};
-    char *page = NULL;
     enum cairn_code code = CAIRN_OK;
-    for (int i = 0; i < PAGES_MAX && !code && (i == 0 || page); i++)
-        code = look_at_page(uploads, worker, name, &page, &why);
-    free(page);
+    while (!code && !pages.ended && pages.count < PAGES_MAX) {
+        code = cairn_store_pages_next(&pages, worker, &why);
+        for (size_t i = 0; !code && i < pages.listing.count; i++) {
+            const struct cairn_store_entry *entry = &pages.listing.entries[i];
+            if (cairn_text_starts(entry->key, prefix))
+                code = take_entry(uploads, worker, name, entry, &why);
+            else
+                cairn_log(INFO, "sweep.upload_strange", "key=%s cause=\"it is not below %s\"",
+                          entry->key, prefix);
+        }
+    }
     if (code)
         cairn_log(INFO, "sweep.uploads_unread", "run=%s/%s cause=\"%s\"", name->project, name->run,
                   why.message);
@@ -221,11 +198,7 @@ static void look_at_run(struct cairn_srv_uploads *uploads, struct cairn_store_wo
 
 /* ---- one listing ---- */
 
-static enum cairn_code find_runs(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    return cairn_srv_runs_all(tx, argument, err);
-}
-
-static enum cairn_code begin_look(struct cairn_srv_uploads *uploads, struct cairn_error *err) {
+static enum cairn_code begin_look(struct srv_uploads *uploads, struct cairn_error *err) {
     json_t *items = json_array();
     if (!items) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of uploads");
     json_decref(uploads->items);
@@ -233,15 +206,16 @@ static enum cairn_code begin_look(struct cairn_srv_uploads *uploads, struct cair
     uploads->bytes = uploads->next = 0;
     uploads->runs.count = 0;
     uploads->now.count = 0;
-    CAIRN_TRY(cairn_srv_catalog_read(uploads->server->catalog, find_runs, &uploads->runs, err));
+    SRV_LOOK(look, uploads->server->catalog, err);
+    CAIRN_TRY(srv_runs_all(look.tx, &uploads->runs, err));
     uploads->looking = true;
-    if (!uploads->by_hand) uploads->begun_ms = cairn_srv_mono_ms(uploads->server);
+    if (!uploads->by_hand) uploads->begun_ms = srv_mono_ms(uploads->server);
     return CAIRN_OK;
 }
 
 /* True if a listing is due; an hourly one also counts as the requested one. */
-static bool is_due(struct cairn_srv_uploads *uploads) {
-    uint64_t now_ms = cairn_srv_mono_ms(uploads->server);
+static bool is_due(struct srv_uploads *uploads) {
+    uint64_t now_ms = srv_mono_ms(uploads->server);
     bool hourly = !uploads->begun_ms || now_ms - uploads->begun_ms >= HOUR_MS;
     CAIRN_HOLD(&uploads->lock);
     bool asked = uploads->locked.asked;
@@ -251,21 +225,21 @@ static bool is_due(struct cairn_srv_uploads *uploads) {
     return asked || hourly;
 }
 
-static bool was_there(const struct cairn_srv_ids *ids, const char *id) {
+static bool was_there(const struct srv_ids *ids, const char *id) {
     for (size_t i = 0; i < ids->count; i++)
         if (!strcmp(ids->ids[i].text, id)) return true;
     return false;
 }
 
 /* Ends the listing; *ret_due gets the versions that the previous one found, too (2). */
-static enum cairn_code end_look(struct cairn_srv_uploads *uploads, struct cairn_srv_ids *ret_due,
+static enum cairn_code end_look(struct srv_uploads *uploads, struct srv_ids *ret_due,
                                 struct cairn_error *err) {
-    struct cairn_srv *server = uploads->server;
+    struct srv *server = uploads->server;
     enum cairn_code code = CAIRN_OK;
     for (size_t i = 0; i < uploads->now.count && !code && !uploads->by_hand; i++)
         if (was_there(&uploads->before, uploads->now.ids[i].text))
-            code = cairn_srv_ids_add(ret_due, &uploads->now.ids[i], err);
-    struct cairn_srv_ids spare = uploads->before;
+            code = srv_ids_add(ret_due, &uploads->now.ids[i], err);
+    struct srv_ids spare = uploads->before;
     if (!uploads->by_hand) {
         uploads->before = uploads->now;
         uploads->now = spare;
@@ -276,19 +250,17 @@ static enum cairn_code end_look(struct cairn_srv_uploads *uploads, struct cairn_
         CAIRN_HOLD(&uploads->lock);
         json_decref(uploads->locked.items);
         uploads->locked.items = CAIRN_TAKE(uploads->items);
-        uploads->locked.ended_ms = cairn_srv_mono_ms(server);
+        uploads->locked.ended_ms = srv_mono_ms(server);
         uploads->locked.looking = false;
     }
     if (server->metrics)
-        cairn_metrics_set(server->metrics,
-                          (struct cairn_metric_at){.family = CAIRN_SRV_METRIC_orphan_upload_bytes},
+        cairn_metrics_set(server->metrics, SRV_METRIC(orphan_upload_bytes),
                           (int64_t)uploads->bytes);
     return code;
 }
 
-enum cairn_code cairn_srv_uploads_look(struct cairn_srv_uploads *uploads,
-                                       struct cairn_store_worker *worker,
-                                       struct cairn_srv_ids *ret_due, struct cairn_error *err) {
+enum cairn_code srv_uploads_look(struct srv_uploads *uploads, struct cairn_store_worker *worker,
+                                 struct srv_ids *ret_due, struct cairn_error *err) {
     ret_due->count = 0;
     if (!cairn_store_profile(uploads->server->store)->lists_uploads) return CAIRN_OK;
     if (!uploads->looking) {
@@ -304,54 +276,45 @@ enum cairn_code cairn_srv_uploads_look(struct cairn_srv_uploads *uploads,
 
 /* ---- ending a version's uploads ---- */
 
-struct ended {
-    struct found found;
-    struct cairn_srv_version version;
-    bool frozen;
-};
-
-static enum cairn_code look_again(struct cairn_srv_tx *tx, void *argument,
+static enum cairn_code look_again(struct srv *server, struct found *found, struct srv_version *ret,
                                   struct cairn_error *err) {
-    struct ended *ended = argument;
-    cairn_srv_version_release(&ended->version);
-    ended->version = (struct cairn_srv_version){0};
-    CAIRN_TRY(judge_owner(tx, &ended->found, err));
-    if (ended->found.owner != OWNER_NOBODY) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_version_get(tx, ended->found.id.text, &ended->version, err));
-    return cairn_srv_tx_run_thawed(tx, ended->version.run_id, err);
+    SRV_LOOK(look, server->catalog, err);
+    CAIRN_TRY(judge_owner(look.tx, found, err));
+    if (found->owner != OWNER_NOBODY) return CAIRN_OK;
+    CAIRN_TRY(srv_version_get(look.tx, found->id.text, ret, err));
+    return srv_tx_run_thawed(look.tx, ret->run_id, err);
 }
 
 /* A promotion to main, or a repair, holds the version and ends its own uploads. */
-enum cairn_code cairn_srv_uploads_end(struct cairn_srv_uploads *uploads,
-                                      struct cairn_store_worker *worker, const char *version,
-                                      struct cairn_error *err) {
-    struct cairn_srv *server = uploads->server;
-    struct ended ended = {0};
-    snprintf(ended.found.id.text, sizeof(ended.found.id.text), "%s", version);
-    struct cairn_srv_copy_hold hold = {0};
+enum cairn_code srv_uploads_end(struct srv_uploads *uploads, struct cairn_store_worker *worker,
+                                const char *version, struct cairn_error *err) {
+    struct srv *server = uploads->server;
+    struct found found = {0};
+    SRV_AUTO(version) row = {0};
+    snprintf(found.id.text, sizeof(found.id.text), "%s", version);
+    struct srv_copy_hold hold = {0};
     if (server->tiers) {
-        enum cairn_code held = cairn_srv_copy_hold_take(&hold, server, version, err);
+        enum cairn_code held = srv_copy_hold_take(&hold, server, version, err);
         if (held) return held == CAIRN_BUSY ? CAIRN_OK : held;
     }
-    enum cairn_code code = cairn_srv_catalog_read(server->catalog, look_again, &ended, err);
-    if (!code && ended.found.owner == OWNER_NOBODY) {
-        cairn_log(INFO, "sweep.uploads_ended", "version=%s state=%s", version, ended.found.state);
-        cairn_srv_sweep_uploads(worker, &ended.version);
+    enum cairn_code code = look_again(server, &found, &row, err);
+    if (!code && found.owner == OWNER_NOBODY) {
+        cairn_log(INFO, "sweep.uploads_ended", "version=%s state=%s", version, found.state);
+        srv_sweep_uploads(worker, &row);
     }
-    cairn_srv_copy_hold_end(&hold);
-    cairn_srv_version_release(&ended.version);
+    srv_copy_hold_end(&hold);
     return code;
 }
 
-bool cairn_srv_uploads_hurried(struct cairn_srv_uploads *uploads) {
+bool srv_uploads_hurried(struct srv_uploads *uploads) {
     CAIRN_HOLD(&uploads->lock);
     return uploads->locked.looking;
 }
 
 /* ---- /v1/uploads ---- */
 
-static enum cairn_code must_list(struct cairn_srv *server, struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_thawed(server, err));
+static enum cairn_code must_list(struct srv *server, struct cairn_error *err) {
+    CAIRN_TRY(srv_thawed(server, err));
     if (server->uploads && cairn_store_profile(server->store)->lists_uploads) return CAIRN_OK;
     return cairn_fail(err, CAIRN_UNSUPPORTED,
                       "the store does not list the uploads below a prefix: a lifecycle rule of "
@@ -360,77 +323,67 @@ static enum cairn_code must_list(struct cairn_srv *server, struct cairn_error *e
 
 /* Asks for a listing in the next round, unless one runs or ended within two seconds; it ends no
  * upload (2). True: one runs or is about to. */
-static bool ask_for_look(struct cairn_srv_uploads *uploads) {
+static bool ask_for_look(struct srv_uploads *uploads) {
     CAIRN_HOLD(&uploads->lock);
     uint64_t ended_ms = uploads->locked.ended_ms;
-    bool fresh = ended_ms && cairn_srv_mono_ms(uploads->server) - ended_ms < FRESH_MS;
+    bool fresh = ended_ms && srv_mono_ms(uploads->server) - ended_ms < FRESH_MS;
     if (!uploads->locked.looking && !fresh) uploads->locked.asked = true;
     return uploads->locked.looking || uploads->locked.asked;
 }
 
 /* POST /v1/uploads can be polled: a listing that has just ended is not started again. */
-enum cairn_code cairn_srv_on_upload_look(struct cairn_srv_request *request,
-                                         struct cairn_srv_reply *reply, struct cairn_error *err) {
+SRV_HANDLER(upload_look) {
     CAIRN_TRY(must_list(request->server, err));
     bool looking = ask_for_look(request->server->uploads);
-    if (looking) cairn_srv_jobs_sweep(request->server);
-    return cairn_srv_reply_json(reply, looking ? 202 : 200,
-                                CAIRN_PACK(upload_look, .looking = looking), err);
+    if (looking) srv_jobs_sweep(request->server);
+    return srv_reply_json(reply, looking ? 202 : 200, CAIRN_PACK(upload_look, .looking = looking),
+                          err);
 }
 
-enum cairn_code cairn_srv_reply_found(struct cairn_srv_request *request, struct cairn_lock *lock,
-                                      json_t *const *items, struct cairn_srv_reply *reply,
-                                      struct cairn_error *err) {
-    uint64_t limit = 0, from = 0;
-    char place[24] = "";
-    bool more = false;
-    json_t *page = NULL;
-    CAIRN_TRY(cairn_srv_query_limit(request, &limit, err));
-    CAIRN_TRY(cairn_srv_cursor_read(request, place, sizeof(place), err));
-    if (place[0]) CAIRN_TRY(cairn_parse_u64(cairn_view_of(place), &from, err));
+enum cairn_code srv_reply_found(struct srv_request *request, struct cairn_lock *lock,
+                                json_t *const *items, struct srv_reply *reply,
+                                struct cairn_error *err) {
+    uint64_t from = 0;
+    SRV_GET(list, list, srv_list_open(request, &list, err));
+    CAIRN_TRY(srv_list_after(&list, &from, err));
+    json_decref(list.items);
     {
         CAIRN_HOLD(lock);
-        page = cairn_json_page(*items, from, limit, &more);
+        list.items = cairn_json_page(*items, from, list.limit, &list.more);
     }
-    if (more) snprintf(place, sizeof(place), "%" PRIu64, from + limit);
-    json_t *next = more ? cairn_srv_cursor_write(request->server, place) : NULL;
-    return cairn_srv_reply_page(reply, page, next, err);
+    snprintf(list.place, sizeof(list.place), "%" PRIu64, from + list.limit);
+    return srv_list_reply(&list, reply, err);
 }
 
-enum cairn_code cairn_srv_on_upload_list(struct cairn_srv_request *request,
-                                         struct cairn_srv_reply *reply, struct cairn_error *err) {
+SRV_HANDLER(upload_list) {
     CAIRN_TRY(must_list(request->server, err));
-    struct cairn_srv_uploads *uploads = request->server->uploads;
-    return cairn_srv_reply_found(request, &uploads->lock, &uploads->locked.items, reply, err);
+    struct srv_uploads *uploads = request->server->uploads;
+    return srv_reply_found(request, &uploads->lock, &uploads->locked.items, reply, err);
 }
 
 /* ---- DELETE /v1/uploads/{ref} ---- */
 
 struct ending {
-    struct cairn_srv *server;
-    struct cairn_srv_version version;
-    struct cairn_srv_met met; /* place in the store of a version without a row */
+    struct srv *server;
+    struct srv_version version;
+    struct srv_met met; /* place in the store of a version without a row */
     bool buried;
 };
 
-static enum cairn_code read_version(struct cairn_srv_tx *tx, void *argument,
-                                    struct cairn_error *err) {
-    struct ending *ending = argument;
-    cairn_srv_version_release(&ending->version);
-    ending->version = (struct cairn_srv_version){0};
-    CAIRN_TRY(cairn_srv_version_get(tx, ending->met.id.text, &ending->version, err));
-    return cairn_srv_tx_run_thawed(tx, ending->version.run_id, err);
+static enum cairn_code read_version(struct ending *ending, struct cairn_error *err) {
+    SRV_LOOK(look, ending->server->catalog, err);
+    CAIRN_TRY(srv_version_get(look.tx, ending->met.id.text, &ending->version, err));
+    return srv_tx_run_thawed(look.tx, ending->version.run_id, err);
 }
 
-static enum cairn_code bury(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct ending *ending = argument;
-    return cairn_srv_met_bury(tx, &ending->met, "its uploads were ended by hand",
-                              cairn_srv_wall_ms(ending->server), &ending->buried, err);
+SRV_CHANGE(bury, struct ending *ending) {
+    return srv_met_bury(tx, &ending->met, "its uploads were ended by hand",
+                        srv_wall_ms(ending->server), &ending->buried, err);
 }
 
 /* Q31 by hand: writes the row first, so that no begin joins the version; a version with a record
  * may be a checkpoint and is refused. */
-static enum cairn_code end_unknown(struct cairn_srv_request *request, struct ending *ending,
+static enum cairn_code end_unknown(struct srv_request *request, struct ending *ending,
                                    struct cairn_error *err) {
     struct cairn_version_place place = {ending->met.name, ending->met.step, ending->met.id};
     struct cairn_key key;
@@ -444,22 +397,20 @@ static enum cairn_code end_unknown(struct cairn_srv_request *request, struct end
                           "whole",
                           ending->met.id.text, ending->met.name.project, ending->met.name.run);
     if (code != CAIRN_NOT_FOUND) return cairn_fail(err, code, "%s", why.message);
-    return cairn_srv_catalog_write(ending->server->catalog, bury, ending, err);
+    return srv_catalog_write(ending->server->catalog, bury, ending, err);
 }
 
 /* Written before the uploads are ended, so that the request is known even if the store refuses. */
-static enum cairn_code note_asked(struct cairn_srv_tx *tx, void *argument,
-                                  struct cairn_error *err) {
-    const struct ending *ending = argument;
-    return cairn_srv_event_of_name(tx, CAIRN_SRV_EVENT_UPLOADS_ENDED, &ending->version.name,
-                                   ending->version.id.text, err);
+SRV_CHANGE(note_asked, const struct ending *ending) {
+    return srv_event_of_name(tx, SRV_EVENT_UPLOADS_ENDED, &ending->version.name,
+                             ending->version.id.text, err);
 }
 
 /* *ret_done false: left to the sweep. */
-static enum cairn_code end_known(struct cairn_srv_request *request, struct ending *ending,
-                                 bool *ret_done, struct cairn_error *err) {
-    const struct cairn_srv_version *version = &ending->version;
-    switch (cairn_srv_version_shown(version)) {
+static enum cairn_code end_known(struct srv_request *request, struct ending *ending, bool *ret_done,
+                                 struct cairn_error *err) {
+    const struct srv_version *version = &ending->version;
+    switch (srv_version_shown(version)) {
     case CAIRN_STATE_OPEN:
         return cairn_fail(err, CAIRN_IN_USE,
                           "%s is being saved; to give it up: POST /v1/runs/%s/%s/checkpoints/%s/"
@@ -468,29 +419,26 @@ static enum cairn_code end_known(struct cairn_srv_request *request, struct endin
                           version->id.text);
     case CAIRN_STATE_COMMITTED:
     case CAIRN_STATE_GONE:
-        if (cairn_srv_copy_is_held(request->server, version->id.text))
+        if (srv_copy_is_held(request->server, version->id.text))
             return cairn_fail(err, CAIRN_IN_USE, "a copy of %s is being made or mended",
                               version->id.text);
-        CAIRN_TRY(cairn_srv_identity_compare(request->server, request->store, err)); /* Q35 */
-        CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, note_asked, ending, err));
-        cairn_srv_sweep_uploads(request->store, version);
+        CAIRN_TRY(srv_identity_compare(request->server, request->store, err)); /* Q35 */
+        CAIRN_TRY(srv_catalog_write(request->server->catalog, note_asked, ending, err));
+        srv_sweep_uploads(request->store, version);
         *ret_done = true;
         return CAIRN_OK;
     case CAIRN_STATE_DELETING:
     case CAIRN_STATE_ABORTING:
-        return cairn_srv_catalog_write(request->server->catalog, note_asked, ending, err);
+        return srv_catalog_write(request->server->catalog, note_asked, ending, err);
     }
     CAIRN_ASSERT(false);
     return CAIRN_OK;
 }
 
 /* Finds the place of a version with an upload in the last listing; false: not found. */
-static bool find_met(struct cairn_srv_uploads *uploads, const char *version,
-                     struct cairn_srv_met *ret) {
-    size_t index = 0;
-    json_t *item = NULL;
+static bool find_met(struct srv_uploads *uploads, const char *version, struct srv_met *ret) {
     CAIRN_HOLD(&uploads->lock);
-    json_array_foreach(uploads->locked.items, index, item) {
+    CAIRN_JSON_EACH(item, uploads->locked.items) {
         const char *rest = NULL, *key = json_string_value(json_object_get(item, "key"));
         struct cairn_key_parts parts;
         if (!key || strstr(key, version) == NULL) continue;
@@ -505,7 +453,7 @@ static bool find_met(struct cairn_srv_uploads *uploads, const char *version,
 }
 
 /* The next listing finds uploads that the store did not end. */
-static void forget(struct cairn_srv_uploads *uploads, const char *version) {
+static void forget(struct srv_uploads *uploads, const char *version) {
     CAIRN_HOLD(&uploads->lock);
     for (size_t i = json_array_size(uploads->locked.items); i-- > 0;) {
         const json_t *item = json_array_get(uploads->locked.items, i);
@@ -514,38 +462,37 @@ static void forget(struct cairn_srv_uploads *uploads, const char *version) {
     }
 }
 
-static enum cairn_code end_uploads(struct cairn_srv_request *request, struct ending *ending,
-                                   struct cairn_srv_reply *reply, struct cairn_error *err) {
-    struct cairn_srv *server = request->server;
+static enum cairn_code end_uploads(struct srv_request *request, struct ending *ending,
+                                   struct srv_reply *reply, struct cairn_error *err) {
+    struct srv *server = request->server;
     bool done = false;
-    enum cairn_code code = cairn_srv_catalog_read(server->catalog, read_version, ending, err);
+    enum cairn_code code = read_version(ending, err);
     const char *id = ending->met.id.text;
     bool met = code == CAIRN_NOT_FOUND &&
                ((server->uploads && find_met(server->uploads, id, &ending->met)) ||
-                (server->orphans && cairn_srv_orphans_met(server->orphans, id, &ending->met)));
+                (server->orphans && srv_orphans_met(server->orphans, id, &ending->met)));
     if (met) {
         CAIRN_TRY(end_unknown(request, ending, err));
-        code = cairn_srv_catalog_read(server->catalog, read_version, ending, err);
+        code = read_version(ending, err);
     }
     CAIRN_TRY(code);
     CAIRN_TRY(end_known(request, ending, &done, err));
     if (done && server->uploads) forget(server->uploads, id);
-    cairn_srv_jobs_sweep(server);
-    return cairn_srv_reply_json(reply, done ? 200 : 202,
-                                CAIRN_PACK(upload_aborted, .version = ending->version.id.text,
-                                           .state = cairn_state_text(ending->version.state),
-                                           .done = done),
-                                err);
+    srv_jobs_sweep(server);
+    return srv_reply_json(reply, done ? 200 : 202,
+                          CAIRN_PACK(upload_aborted, .version = ending->version.id.text,
+                                     .state = cairn_state_text(ending->version.state),
+                                     .done = done),
+                          err);
 }
 
-enum cairn_code cairn_srv_on_upload_abort(struct cairn_srv_request *request,
-                                          struct cairn_srv_reply *reply, struct cairn_error *err) {
+SRV_HANDLER(upload_abort) {
     struct ending ending = {.server = request->server};
-    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    CAIRN_TRY(srv_thawed(request->server, err));
     if (!cairn_version_id_valid(cairn_view_of(request->params.ref)))
         return cairn_fail(err, CAIRN_INVALID, "name a version by its id: ckpt_...");
     cairn_text_copy(ending.met.id.text, sizeof(ending.met.id.text), request->params.ref);
     enum cairn_code code = end_uploads(request, &ending, reply, err);
-    cairn_srv_version_release(&ending.version);
+    srv_version_release(&ending.version);
     return code;
 }

@@ -8,10 +8,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "api/wire/messages.h"
-#include "api/wire/words.h"
-#include "common/text.h"
-#include "server/db/catalog.h"
 #include "server/events/feed.h"
 #include "server/guard/jobs.h"
 #include "server/guard/stores.h"
@@ -27,7 +23,7 @@ struct awaited {
     bool decided; /* rank 0 has sealed; looked up for CAIRN_AWAITED_DECIDED only */
 };
 
-static enum cairn_code read_awaited(const struct cairn_srv_request *request, struct awaited *ret,
+static enum cairn_code read_awaited(const struct srv_request *request, struct awaited *ret,
                                     struct cairn_error *err) {
     const char *text = cairn_query_get(&request->query, "for");
     *ret = (struct awaited){.asked = text != NULL};
@@ -35,7 +31,7 @@ static enum cairn_code read_awaited(const struct cairn_srv_request *request, str
     enum cairn_code code = cairn_awaited_parse(text, &ret->what, err);
     if (code) return cairn_within(err, code, "for");
     if (ret->what.state != CAIRN_AWAITED_PROMOTED ||
-        cairn_srv_tier_find(request->server, ret->what.store))
+        srv_tier_find(request->server, ret->what.store))
         return CAIRN_OK;
     return cairn_fail(err, CAIRN_INVALID, "for=%s: this server has no store %s", text,
                       ret->what.store);
@@ -43,24 +39,15 @@ static enum cairn_code read_awaited(const struct cairn_srv_request *request, str
 
 static uint64_t awaited_key(const struct cairn_awaited *what,
                             const struct cairn_version_id *version) {
-    char key[CAIRN_SRV_EVENTS_KEY_BYTES];
+    char key[SRV_EVENTS_KEY_BYTES];
     /* Every node of a save waits for COMMITTED: only the version's end wakes them. */
-    if (what->state == CAIRN_AWAITED_COMMITTED) return cairn_srv_key_of(version->text);
-    cairn_srv_events_key_of_version(version, key);
-    return cairn_srv_key_of(key);
-}
-
-static enum cairn_code look_whether_decided(struct cairn_srv_tx *tx, struct awaited *awaited,
-                                            const struct cairn_srv_version *version,
-                                            struct cairn_error *err) {
-    if (!awaited->asked || awaited->what.state != CAIRN_AWAITED_DECIDED) return CAIRN_OK;
-    return cairn_srv_rank_sealed(tx, version->id.text, 0, &awaited->decided, err);
+    if (what->state == CAIRN_AWAITED_COMMITTED) return srv_key_of(version->text);
+    srv_events_key_of_version(version, key);
+    return srv_key_of(key);
 }
 
 static bool is_whole_in(const struct cairn_msg_version_row *row, const char *store) {
-    size_t index = 0;
-    json_t *item = NULL;
-    json_array_foreach((json_t *)(uintptr_t)row->copies, index, item) {
+    CAIRN_JSON_EACH(item, row->copies) {
         struct cairn_msg_copy_row copy = {0};
         if (cairn_msg_copy_row_read(item, "", &copy, NULL)) continue;
         if (!strcmp(copy.store, store)) return !strcmp(copy.state, "whole");
@@ -69,10 +56,10 @@ static bool is_whole_in(const struct cairn_msg_version_row *row, const char *sto
 }
 
 /* For an open version, or a committed one that is not deleted. */
-static bool has_come_to(const struct awaited *awaited, const struct cairn_srv_version *version,
+static bool has_come_to(const struct awaited *awaited, const struct srv_version *version,
                         const struct cairn_msg_version_row *row) {
     const struct cairn_awaited *what = &awaited->what;
-    bool committed = cairn_srv_version_shown(version) == CAIRN_STATE_COMMITTED;
+    bool committed = srv_version_shown(version) == CAIRN_STATE_COMMITTED;
     bool staged = row->ranks_sealed >= row->world_size;
     switch (what->state) {
     case CAIRN_AWAITED_BEGUN:
@@ -93,12 +80,12 @@ static bool has_come_to(const struct awaited *awaited, const struct cairn_srv_ve
 }
 
 static enum cairn_outcome judge_state(const struct awaited *awaited,
-                                      const struct cairn_srv_version *version,
+                                      const struct srv_version *version,
                                       const struct cairn_msg_version_row *row) {
     const struct cairn_awaited *what = &awaited->what;
-    enum cairn_state state = cairn_srv_version_shown(version);
+    enum cairn_state state = srv_version_shown(version);
     bool goes = what->state == CAIRN_AWAITED_GONE;
-    bool deleted = cairn_srv_version_there(version, NULL) != CAIRN_OK;
+    bool deleted = srv_version_there(version, NULL) != CAIRN_OK;
     bool given_up = !deleted && state != CAIRN_STATE_OPEN && state != CAIRN_STATE_COMMITTED;
     if (goes) return state == CAIRN_STATE_GONE ? CAIRN_OUTCOME_REACHED : CAIRN_OUTCOME_NOT_YET;
     if (deleted)
@@ -113,7 +100,7 @@ static enum cairn_outcome judge_state(const struct awaited *awaited,
 }
 
 static enum cairn_code judge_awaited(const struct awaited *awaited,
-                                     const struct cairn_srv_version *version, const json_t *shown,
+                                     const struct srv_version *version, const json_t *shown,
                                      enum cairn_outcome *ret, struct cairn_error *err) {
     struct cairn_msg_version_row row = {0};
     CAIRN_TRY(cairn_msg_version_row_read(shown, "", &row, err));
@@ -121,7 +108,7 @@ static enum cairn_code judge_awaited(const struct awaited *awaited,
     return CAIRN_OK;
 }
 
-static void park(struct cairn_srv_reply *reply, uint64_t key, uint64_t until_ms) {
+static void park(struct srv_reply *reply, uint64_t key, uint64_t until_ms) {
     reply->park = reply->rung = true;
     reply->park_key = key;
     reply->park_until_ms = until_ms;
@@ -130,54 +117,54 @@ static void park(struct cairn_srv_reply *reply, uint64_t key, uint64_t until_ms)
 /* ---- the version ---- */
 
 struct shown {
-    struct cairn_srv_request *request;
+    struct srv_request *request;
     struct awaited awaited;
-    struct cairn_srv_version version;
+    struct srv_version version;
     bool has_run; /* set when the version was not found */
     json_t *json;
 };
 
 /* Fails for a deleted version, and says what the store still holds of it. */
-static enum cairn_code still_there(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
+static enum cairn_code still_there(struct srv_tx *tx, const struct srv_version *version,
                                    struct cairn_error *err) {
     struct cairn_error why = {0};
-    struct cairn_srv_not_freed kept;
+    struct srv_not_freed kept;
     char size[24];
-    enum cairn_code code = cairn_srv_version_there(version, &why);
+    enum cairn_code code = srv_version_there(version, &why);
     if (!code) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_not_freed_get(tx, version->id.text, &kept, err));
+    CAIRN_TRY(srv_not_freed_get(tx, version->id.text, &kept, err));
     if (!kept.there) return cairn_fail(err, code, "%s", why.message);
     cairn_size_text(kept.left.bytes, size);
     return cairn_fail(err, code, "%s; the store keeps %s%s of it: %s", why.message,
                       kept.left.counted ? "" : "at least ", size, kept.left.reason);
 }
 
-static enum cairn_code look_at_version(struct cairn_srv_tx *tx, void *argument,
-                                       struct cairn_error *err) {
-    struct shown *shown = argument;
-    struct cairn_srv_request *request = shown->request;
+static enum cairn_code look_at_version(struct shown *shown, struct cairn_error *err) {
+    struct srv_request *request = shown->request;
     struct awaited *awaited = &shown->awaited;
-    struct cairn_srv_ref ref = {
-        &request->params.run_name,
-        request->awaited.text[0] ? request->awaited.text : request->params.ref, false};
-    enum cairn_code code = cairn_srv_version_find(tx, &ref, &shown->version, err);
+    SRV_LOOK(look, request->server->catalog, err);
+    struct srv_ref ref = {&request->params.run_name,
+                          request->awaited.text[0] ? request->awaited.text : request->params.ref,
+                          false};
+    enum cairn_code code = srv_version_find(look.tx, &ref, &shown->version, err);
     if (code == CAIRN_NOT_FOUND && awaited->asked && !cairn_awaited_is_removal(awaited->what.state))
-        code = cairn_srv_version_find_given_up(tx, &ref, &shown->version, err);
+        code = srv_version_find_given_up(look.tx, &ref, &shown->version, err);
     if (code == CAIRN_NOT_FOUND) {
-        CAIRN_AUTO(srv_run) run = {0};
-        shown->has_run = !cairn_srv_run_get(tx, ref.name, &run, NULL);
+        SRV_AUTO(run) run = {0};
+        shown->has_run = !srv_run_get(look.tx, ref.name, &run, NULL);
     }
     CAIRN_TRY(code);
     /* Pins the id: a step or name may later mean another version; COMMITTED waits for that, too. */
     if (awaited->asked && awaited->what.state != CAIRN_AWAITED_COMMITTED)
         request->awaited = shown->version.id;
     if (!awaited->asked || !cairn_awaited_is_removal(awaited->what.state))
-        CAIRN_TRY(still_there(tx, &shown->version, err));
-    CAIRN_TRY(look_whether_decided(tx, awaited, &shown->version, err));
+        CAIRN_TRY(still_there(look.tx, &shown->version, err));
+    if (awaited->asked && awaited->what.state == CAIRN_AWAITED_DECIDED)
+        CAIRN_TRY(srv_rank_sealed(look.tx, shown->version.id.text, 0, &awaited->decided, err));
     /* A version found by `latest` is the latest: no second look-up. */
-    struct cairn_srv_newest newest = {.id = shown->version.id};
+    struct srv_newest newest = {.id = shown->version.id};
     newest.looked = newest.found = !strcmp(ref.text, "latest");
-    return cairn_srv_version_json_among(tx, &shown->version, &newest, &shown->json, err);
+    return srv_version_json(look.tx, &shown->version, &newest, &shown->json, err);
 }
 
 /* ---- ?wait=30s&for=committed ---- */
@@ -185,49 +172,49 @@ static enum cairn_code look_at_version(struct cairn_srv_tx *tx, void *argument,
 /* *ret_until_ms: 0 ends the wait. */
 static enum cairn_code must_wait(const struct shown *shown, enum cairn_outcome *ret_outcome,
                                  uint64_t *ret_until_ms, struct cairn_error *err) {
-    const struct cairn_srv_request *request = shown->request;
-    bool over = cairn_srv_version_shown(&shown->version) != CAIRN_STATE_OPEN;
+    const struct srv_request *request = shown->request;
+    bool over = srv_version_shown(&shown->version) != CAIRN_STATE_OPEN;
     *ret_outcome = over ? CAIRN_OUTCOME_REACHED : CAIRN_OUTCOME_NOT_YET;
     if (shown->awaited.asked)
         CAIRN_TRY(judge_awaited(&shown->awaited, &shown->version, shown->json, ret_outcome, err));
     else if (request->if_none_match[0])
         return CAIRN_OK; /* waits for a changed tag instead */
-    CAIRN_TRY(cairn_srv_query_wait(request, ret_until_ms, err));
+    CAIRN_TRY(srv_query_wait(request, ret_until_ms, err));
     if (*ret_outcome != CAIRN_OUTCOME_NOT_YET) *ret_until_ms = 0;
     return CAIRN_OK;
 }
 
 /* Waits for a version that can still begin: named by step or alias, in a run that exists. */
-static enum cairn_code judge_missing(const struct shown *shown, struct cairn_srv_reply *reply,
+static enum cairn_code judge_missing(const struct shown *shown, struct srv_reply *reply,
                                      struct cairn_error *err) {
-    const struct cairn_srv_request *request = shown->request;
-    char key[CAIRN_SRV_EVENTS_KEY_BYTES];
+    const struct srv_request *request = shown->request;
+    char key[SRV_EVENTS_KEY_BYTES];
     uint64_t until_ms = 0;
     bool comes = shown->awaited.asked && shown->has_run && !request->awaited.text[0] &&
                  !cairn_awaited_is_removal(shown->awaited.what.state) &&
                  !cairn_version_id_valid(cairn_view_of(request->params.ref));
     if (!comes) return CAIRN_NOT_FOUND;
-    CAIRN_TRY(cairn_srv_query_wait(request, &until_ms, err));
+    CAIRN_TRY(srv_query_wait(request, &until_ms, err));
     if (!until_ms)
         return cairn_fail(err, CAIRN_NOT_YET, "run %s/%s has no checkpoint %s yet",
                           request->params.run_name.project, request->params.run_name.run,
                           request->params.ref);
-    cairn_srv_events_key_of_run(&request->params.run_name, key);
-    park(reply, cairn_srv_key_of(key), until_ms);
+    srv_events_key_of_run(&request->params.run_name, key);
+    park(reply, srv_key_of(key), until_ms);
     return CAIRN_OK;
 }
 
 /* The tag covers the version only, without `awaited`. */
 static enum cairn_code answer_shown(struct shown *shown, enum cairn_outcome outcome,
-                                    struct cairn_srv_reply *reply, struct cairn_error *err) {
-    char tag[CAIRN_SRV_TAG_BYTES];
-    CAIRN_TRY(cairn_srv_version_tag(shown->json, tag, err));
+                                    struct srv_reply *reply, struct cairn_error *err) {
+    char tag[SRV_TAG_BYTES];
+    CAIRN_TRY(srv_version_tag(shown->json, tag, err));
     if (shown->awaited.asked &&
         json_object_set_new(shown->json, "awaited", json_string(cairn_outcome_text(outcome))))
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
-    CAIRN_TRY(cairn_srv_reply_json(reply, 200, CAIRN_TAKE(shown->json), err));
-    cairn_srv_reply_header(reply, "ETag", "%s", tag);
-    cairn_srv_reply_header(reply, "Cache-Control", "private, no-cache"); /* its state changes */
+        return srv_no_memory(err);
+    CAIRN_TRY(srv_reply_json(reply, 200, CAIRN_TAKE(shown->json), err));
+    srv_reply_header(reply, "ETag", "%s", tag);
+    srv_reply_header(reply, "Cache-Control", "private, no-cache"); /* its state changes */
     return CAIRN_OK;
 }
 
@@ -239,7 +226,7 @@ struct newer {
     bool by_id;
 };
 
-static enum cairn_code read_newer(const struct cairn_srv_request *request, struct newer *ret,
+static enum cairn_code read_newer(const struct srv_request *request, struct newer *ret,
                                   struct cairn_error *err) {
     *ret = (struct newer){.text = cairn_query_get(&request->query, "newer_than")};
     if (!ret->text) return CAIRN_OK;
@@ -253,39 +240,38 @@ static enum cairn_code read_newer(const struct cairn_srv_request *request, struc
 }
 
 /* By id also sees an older step: a resume that went back makes `latest` an earlier version. */
-static bool is_newer(const struct newer *newer, const struct cairn_srv_version *version) {
+static bool is_newer(const struct newer *newer, const struct srv_version *version) {
     if (newer->by_id) return strcmp(version->id.text, newer->text) != 0;
     return version->step > newer->step;
 }
 
 /* found: result of looking up `latest`. After CAIRN_NOT_YET a repeat of the call misses nothing. */
 static enum cairn_code judge_newer(const struct shown *shown, const struct newer *newer,
-                                   enum cairn_code found, struct cairn_srv_reply *reply,
+                                   enum cairn_code found, struct srv_reply *reply,
                                    struct cairn_error *err) {
-    const struct cairn_srv_request *request = shown->request;
+    const struct srv_request *request = shown->request;
     uint64_t until_ms = 0;
     if (found && (found != CAIRN_NOT_FOUND || !shown->has_run)) return found;
     if (!found && is_newer(newer, &shown->version)) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_query_wait(request, &until_ms, err));
+    CAIRN_TRY(srv_query_wait(request, &until_ms, err));
     if (!until_ms)
         return cairn_fail(err, CAIRN_NOT_YET, "run %s/%s has no checkpoint newer than %s yet",
                           request->params.run_name.project, request->params.run_name.run,
                           newer->text);
-    park(reply, cairn_srv_key_of_run(&request->params.run_name), until_ms);
+    park(reply, srv_key_of_run(&request->params.run_name), until_ms);
     return CAIRN_OK;
 }
 
-static enum cairn_code serve_get(struct shown *shown, struct cairn_srv_reply *reply,
+static enum cairn_code serve_get(struct shown *shown, struct srv_reply *reply,
                                  struct cairn_error *err) {
-    struct cairn_srv_request *request = shown->request;
+    struct srv_request *request = shown->request;
     if (!cairn_version_id_valid(cairn_view_of(request->params.ref)))
-        CAIRN_TRY(cairn_srv_thawed(request->server, err));
+        CAIRN_TRY(srv_thawed(request->server, err));
     struct newer newer;
-    uint64_t changes = cairn_srv_catalog_changes(request->server->catalog); /* before the look */
+    uint64_t changes = srv_catalog_changes(request->server->catalog); /* before the look */
     CAIRN_TRY(read_newer(request, &newer, err));
     CAIRN_TRY(read_awaited(request, &shown->awaited, err));
-    enum cairn_code code =
-        cairn_srv_catalog_read(request->server->catalog, look_at_version, shown, err);
+    enum cairn_code code = look_at_version(shown, err);
     if (newer.text)
         code = judge_newer(shown, &newer, code, reply, err);
     else if (code == CAIRN_NOT_FOUND)
@@ -293,7 +279,7 @@ static enum cairn_code serve_get(struct shown *shown, struct cairn_srv_reply *re
     if (code || reply->park) return code;
     /* Q24: a GET of a version without its record has the record written. */
     if (shown->version.state == CAIRN_STATE_COMMITTED && !shown->version.recorded)
-        cairn_srv_jobs_commit(request->server, shown->version.id.text);
+        srv_jobs_commit(request->server, shown->version.id.text);
     enum cairn_outcome outcome = CAIRN_OUTCOME_NOT_YET;
     uint64_t until_ms = 0;
     CAIRN_TRY(must_wait(shown, &outcome, &until_ms, err));
@@ -311,12 +297,10 @@ static enum cairn_code serve_get(struct shown *shown, struct cairn_srv_reply *re
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_on_checkpoint_get(struct cairn_srv_request *request,
-                                            struct cairn_srv_reply *reply,
-                                            struct cairn_error *err) {
+SRV_HANDLER(checkpoint_get) {
     struct shown shown = {.request = request};
     enum cairn_code code = serve_get(&shown, reply, err);
-    cairn_srv_version_release(&shown.version);
+    srv_version_release(&shown.version);
     json_decref(shown.json);
     return code;
 }
@@ -329,20 +313,19 @@ enum cairn_code cairn_srv_on_checkpoint_get(struct cairn_srv_request *request,
 static const char *const ages[] = {"age_ms",   "expires_s", "idle_s",         "last_commit_age_s",
                                    "heard_at", "silent_ms", "nodes_silent_ms"};
 
-static bool looks(const struct cairn_srv_request *request) {
+static bool looks(const struct srv_request *request) {
     return request->route->wait == CAIRN_WAIT_LOOK;
 }
 
-static bool has_tag(const struct cairn_srv_request *request) {
-    return request->route->wait == CAIRN_WAIT_EVENT || looks(request);
+static bool has_tag(const struct srv_request *request) {
+    return request->route->wait >= CAIRN_WAIT_EVENT;
 }
 
-enum cairn_code cairn_srv_changes_check(const struct cairn_srv_request *request,
-                                        struct cairn_error *err) {
+enum cairn_code srv_changes_check(const struct srv_request *request, struct cairn_error *err) {
     uint64_t until_ms = 0;
     if (!has_tag(request)) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_query_wait(request, &until_ms, err));
-    bool other = request->route->id == CAIRN_ROUTE_CHECKPOINT_GET; /* it can wait for an end */
+    CAIRN_TRY(srv_query_wait(request, &until_ms, err));
+    bool other = request->route->wait == CAIRN_WAIT_END;
     if (other || request->if_none_match[0] || !cairn_query_get(&request->query, "wait"))
         return CAIRN_OK;
     return cairn_fail(err, CAIRN_INVALID,
@@ -385,17 +368,16 @@ static enum cairn_code drop_ages(const char *body, struct cairn_buf *ret, struct
     return cairn_buf_append_text(ret, from, err);
 }
 
-static enum cairn_code key_of_body(const struct cairn_srv_request *request,
-                                   const struct cairn_srv_reply *reply, uint64_t *ret,
-                                   struct cairn_error *err) {
+static enum cairn_code key_of_body(const struct srv_request *request, const struct srv_reply *reply,
+                                   uint64_t *ret, struct cairn_error *err) {
     const char *body = reply->body.data ? reply->body.data : "";
     CAIRN_AUTO(buf) text = {.limit = reply->body.size + 1};
     if (looks(request)) CAIRN_TRY(drop_ages(body, &text, err));
-    *ret = cairn_srv_key_of(looks(request) ? text.data : body);
+    *ret = srv_key_of(looks(request) ? text.data : body);
     return CAIRN_OK;
 }
 
-static struct cairn_srv_header *tag_header(struct cairn_srv_reply *reply) {
+static struct srv_header *tag_header(struct srv_reply *reply) {
     for (size_t i = 0; i < reply->header_count; i++)
         if (!strcasecmp(reply->headers[i].name, "ETag")) return &reply->headers[i];
     return NULL;
@@ -403,14 +385,13 @@ static struct cairn_srv_header *tag_header(struct cairn_srv_reply *reply) {
 
 /* *ret: with its quotes, without W/. A handler's tag may cover only what people change (a run's
  * labels and note): for LOOK a hash of the body is appended to it. */
-static enum cairn_code tag_of(const struct cairn_srv_request *request,
-                              struct cairn_srv_reply *reply, const char **ret,
-                              struct cairn_error *err) {
-    struct cairn_srv_header *header = tag_header(reply);
+static enum cairn_code tag_of(const struct srv_request *request, struct srv_reply *reply,
+                              const char **ret, struct cairn_error *err) {
+    struct srv_header *header = tag_header(reply);
     uint64_t key = 0;
     if (!header || looks(request)) CAIRN_TRY(key_of_body(request, reply, &key, err));
     if (!header) {
-        cairn_srv_reply_header(reply, "ETag", "W/\"%016" PRIx64 "\"", key);
+        srv_reply_header(reply, "ETag", "W/\"%016" PRIx64 "\"", key);
         header = tag_header(reply);
     } else if (looks(request)) {
         size_t size = strlen(header->value);
@@ -424,21 +405,21 @@ static enum cairn_code tag_of(const struct cairn_srv_request *request,
 
 /* A resource without a run is woken by any event. */
 static uint64_t key_of_events(const struct cairn_run_name *name) {
-    char key[CAIRN_SRV_EVENTS_KEY_BYTES];
-    cairn_srv_events_key_of_run(name, key);
-    return cairn_srv_key_of(key);
+    char key[SRV_EVENTS_KEY_BYTES];
+    srv_events_key_of_run(name, key);
+    return srv_key_of(key);
 }
 
-enum cairn_code cairn_srv_changes_judge(const struct cairn_srv_request *request,
-                                        struct cairn_srv_reply *reply, struct cairn_error *err) {
+enum cairn_code srv_changes_judge(const struct srv_request *request, struct srv_reply *reply,
+                                  struct cairn_error *err) {
     uint64_t until_ms = 0;
     const char *tag = NULL;
     if (!has_tag(request) || reply->park) return CAIRN_OK;
     CAIRN_TRY(tag_of(request, reply, &tag, err));
-    if (!cairn_srv_tag_listed(request->if_none_match, tag, true)) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_query_wait(request, &until_ms, err));
+    if (!srv_tag_listed(request->if_none_match, tag, true)) return CAIRN_OK;
+    CAIRN_TRY(srv_query_wait(request, &until_ms, err));
     if (until_ms) {
-        uint64_t again_ms = cairn_srv_mono_ms(request->server) + LOOK_AGAIN_MS;
+        uint64_t again_ms = srv_mono_ms(request->server) + LOOK_AGAIN_MS;
         park(reply, key_of_events(&request->params.run_name),
              looks(request) ? cairn_min_u64(until_ms, again_ms) : until_ms);
         reply->rung = !looks(request);

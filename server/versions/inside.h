@@ -12,11 +12,10 @@
  */
 #pragma once
 
-#include "api/wire/policy.h"
 #include "api/wire/routes.h"
 #include "server/ledger/version_lists.h"
 
-struct cairn_srv_version_filter {
+struct srv_version_filter {
     struct cairn_selector labels;
     uint64_t step_ge, step_lt, attempt;
     bool of_attempt, by_trash, trashed;
@@ -27,18 +26,18 @@ struct cairn_srv_version_filter {
     struct cairn_buf seen_labels;
     bool seen, seen_matches;
 };
-void cairn_srv_version_filter_release(struct cairn_srv_version_filter *filter);
+void srv_version_filter_release(struct srv_version_filter *filter);
 
-enum cairn_srv_wanted {
-    CAIRN_SRV_WANTED,
-    CAIRN_SRV_UNWANTED,
-    CAIRN_SRV_ELSEWHERE, /* the next row may not pass either: call _jump */
+enum srv_wanted {
+    SRV_WANTED,
+    SRV_UNWANTED,
+    SRV_ELSEWHERE, /* the next row may not pass either: call _jump */
 };
 /* *ret_cost: the cost of the decision, in rows read. */
-enum cairn_code cairn_srv_version_filter_wants(struct cairn_srv_version_filter *filter,
-                                               const struct cairn_srv_version_brief *row,
-                                               enum cairn_srv_wanted *ret, uint64_t *ret_cost,
-                                               struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code srv_version_filter_wants(struct srv_version_filter *filter,
+                                         const struct srv_version_brief *row, enum srv_wanted *ret,
+                                         uint64_t *ret_cost,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* Moves *place to just before the next row that can pass; false: none can. */
-bool cairn_srv_version_filter_jump(const struct cairn_srv_version_filter *filter, bool rising,
-                                   struct cairn_srv_version_place *place);
+bool srv_version_filter_jump(const struct srv_version_filter *filter, bool rising,
+                             struct srv_version_place *place);

@@ -4,15 +4,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "api/wire/messages.h"
-#include "common/clock.h"
-#include "common/text.h"
 #include "server/http/waiters.h"
 #include "server/ledger/attempts.h"
 #include "server/ledger/copies.h"
 #include "server/ledger/shards.h"
-#include "server/ledger/version_lists.h"
-#include "server/ledger/versions.h"
 #include "server/nodes/nodes.h"
 #include "server/versions/versions.h"
 
@@ -38,45 +33,41 @@ static const char *text_of(const char *text) {
 }
 
 /* Only a shown version (Q25) can be the latest. */
-static enum cairn_code is_latest(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
-                                 struct cairn_srv_newest *newest, bool *ret,
-                                 struct cairn_error *err) {
+static enum cairn_code is_latest(struct srv_tx *tx, const struct srv_version *version,
+                                 struct srv_newest *newest, bool *ret, struct cairn_error *err) {
     uint64_t step = 0;
     *ret = false;
     if (version->state != CAIRN_STATE_COMMITTED || !version->recorded || version->superseded ||
         version->trashed)
         return CAIRN_OK;
     if (!newest->looked)
-        CAIRN_TRY(cairn_srv_latest(tx, version->run_id, &newest->found, &newest->id, &step, err));
+        CAIRN_TRY(srv_latest(tx, version->run_id, &newest->found, &newest->id, &step, err));
     newest->looked = true;
     *ret = newest->found && !strcmp(newest->id.text, version->id.text);
     return CAIRN_OK;
 }
 
-static enum cairn_code count_progress(struct cairn_srv_tx *tx,
-                                      const struct cairn_srv_version *version,
-                                      struct cairn_srv_progress *ret, struct cairn_error *err) {
-    *ret = (struct cairn_srv_progress){.shards = version->shards,
-                                       .registered = version->shards,
-                                       .ranks_sealed = version->world_size,
-                                       .bytes = version->bytes};
-    return version->committed_ms ? CAIRN_OK
-                                 : cairn_srv_version_progress(tx, version->id.text, ret, err);
+static enum cairn_code count_progress(struct srv_tx *tx, const struct srv_version *version,
+                                      struct srv_progress *ret, struct cairn_error *err) {
+    *ret = (struct srv_progress){.shards = version->shards,
+                                 .registered = version->shards,
+                                 .ranks_sealed = version->world_size,
+                                 .bytes = version->bytes};
+    return version->committed_ms ? CAIRN_OK : srv_version_progress(tx, version->id.text, ret, err);
 }
 
 /* Most versions have one copy, in main, and need no look at rows. */
-static enum cairn_code copies_of(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
-                                 json_t **ret, struct cairn_error *err) {
-    struct cairn_srv_copies copies = {
-        .copies = {{.store = CAIRN_SRV_TIER_MAIN, .state = CAIRN_SRV_COPY_WHOLE}}};
+static enum cairn_code copies_of(struct srv_tx *tx, const struct srv_version *version, json_t **ret,
+                                 struct cairn_error *err) {
+    struct srv_copies copies = {.copies = {{.store = SRV_TIER_MAIN, .state = SRV_COPY_WHOLE}}};
     if (version->copied)
-        CAIRN_TRY(cairn_srv_copies_get(tx, version->id.text, &copies, err));
+        CAIRN_TRY(srv_copies_get(tx, version->id.text, &copies, err));
     else
-        copies.count = cairn_srv_version_shown(version) == CAIRN_STATE_COMMITTED;
-    return cairn_srv_copies_json(&copies, ret, err);
+        copies.count = srv_version_shown(version) == CAIRN_STATE_COMMITTED;
+    return srv_copies_json(&copies, ret, err);
 }
 
-json_t *cairn_srv_not_freed_json(const struct cairn_srv_not_freed *kept) {
+json_t *srv_not_freed_json(const struct srv_not_freed *kept) {
     struct shown found, tried;
     (void)time_of(kept->since_ms, &found);
     (void)time_of(kept->tried_ms, &tried);
@@ -87,38 +78,29 @@ json_t *cairn_srv_not_freed_json(const struct cairn_srv_not_freed *kept) {
 }
 
 /* *ret NULL: not deleted, or nothing is left in the store. */
-static enum cairn_code not_freed_of(struct cairn_srv_tx *tx,
-                                    const struct cairn_srv_version *version, json_t **ret,
-                                    struct cairn_error *err) {
-    struct cairn_srv_not_freed kept;
+static enum cairn_code not_freed_of(struct srv_tx *tx, const struct srv_version *version,
+                                    json_t **ret, struct cairn_error *err) {
+    struct srv_not_freed kept;
     *ret = NULL;
     if (version->state == CAIRN_STATE_OPEN || version->state == CAIRN_STATE_COMMITTED)
         return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_not_freed_get(tx, version->id.text, &kept, err));
+    CAIRN_TRY(srv_not_freed_get(tx, version->id.text, &kept, err));
     if (!kept.there) return CAIRN_OK;
-    *ret = cairn_srv_not_freed_json(&kept);
-    return *ret ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    *ret = srv_not_freed_json(&kept);
+    return *ret ? CAIRN_OK : srv_no_memory(err);
 }
 
-enum cairn_code cairn_srv_version_json(struct cairn_srv_tx *tx,
-                                       const struct cairn_srv_version *version, json_t **ret,
-                                       struct cairn_error *err) {
-    return cairn_srv_version_json_among(tx, version, NULL, ret, err);
-}
-
-enum cairn_code cairn_srv_version_json_among(struct cairn_srv_tx *tx,
-                                             const struct cairn_srv_version *version,
-                                             struct cairn_srv_newest *newest, json_t **ret,
-                                             struct cairn_error *err) {
-    struct cairn_srv_progress progress = {0};
-    struct cairn_srv_newest own = {0};
+enum cairn_code srv_version_json(struct srv_tx *tx, const struct srv_version *version,
+                                 struct srv_newest *newest, json_t **ret, struct cairn_error *err) {
+    struct srv_progress progress = {0};
+    struct srv_newest own = {0};
     bool latest = false;
     CAIRN_AUTO_JSON json_t *aliases = NULL, *copies = NULL, *kept = NULL;
     CAIRN_TRY(not_freed_of(tx, version, &kept, err));
     CAIRN_TRY(is_latest(tx, version, newest ? newest : &own, &latest, err));
     CAIRN_TRY(count_progress(tx, version, &progress, err));
     if (version->aliased)
-        CAIRN_TRY(cairn_srv_aliases_of_version(tx, version->id.text, &aliases, err));
+        CAIRN_TRY(srv_aliases_of_version(tx, version->id.text, &aliases, err));
     else
         aliases = json_array();
     CAIRN_TRY(copies_of(tx, version, &copies, err));
@@ -133,7 +115,7 @@ enum cairn_code cairn_srv_version_json_among(struct cairn_srv_tx *tx,
         version_row, .version = version->id.text, .project = version->name.project,
         .run = version->name.run, .step = version->step, .n = version->n,
         .line = version->line ? version->line : version->attempt, .attempt = version->attempt,
-        .state = cairn_state_text(cairn_srv_version_shown(version)), .recorded = version->recorded,
+        .state = cairn_state_text(srv_version_shown(version)), .recorded = version->recorded,
         .superseded = version->superseded, .trashed = version->trashed, .latest = latest,
         .aliases = aliases, .world_size = version->world_size, .format = version->format,
         .labels = labels, .meta = meta, .metrics = metrics, .note = text_of(version->note),
@@ -150,11 +132,11 @@ enum cairn_code cairn_srv_version_json_among(struct cairn_srv_tx *tx,
         .request_id = text_of(version->request_id), .warnings = warnings,
         .manifest_sha256 = hex_of(version->has_manifest, version->manifest_sha256, &manifest),
         .copies = copies, .not_freed = kept);
-    return *ret ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    return *ret ? CAIRN_OK : srv_no_memory(err);
 }
 
-struct cairn_msg_brief cairn_srv_version_brief_of(const struct cairn_srv_version *version,
-                                                  struct cairn_error *ret_why) {
+struct cairn_msg_brief srv_version_brief_of(const struct srv_version *version,
+                                            struct cairn_error *ret_why) {
     struct cairn_error *why = ret_why;
     *why = (struct cairn_error){0};
     if (version->code) {
@@ -166,7 +148,7 @@ struct cairn_msg_brief cairn_srv_version_brief_of(const struct cairn_srv_version
         .version = version->id.text,
         .step = version->step,
         .n = (uint32_t)version->n,
-        .state = cairn_state_text(cairn_srv_version_shown(version)),
+        .state = cairn_state_text(srv_version_shown(version)),
         .recorded = version->recorded,
         .reason = why->message,
         .code = version->code ? cairn_code_info(version->code)->slug : NULL,
@@ -175,85 +157,74 @@ struct cairn_msg_brief cairn_srv_version_brief_of(const struct cairn_srv_version
     };
 }
 
-json_t *cairn_srv_version_brief(const struct cairn_srv_version *version) {
+json_t *srv_version_brief(const struct srv_version *version) {
     struct cairn_error why;
-    struct cairn_msg_brief brief = cairn_srv_version_brief_of(version, &why);
+    struct cairn_msg_brief brief = srv_version_brief_of(version, &why);
     return cairn_msg_brief_pack(&brief);
 }
 
-enum cairn_code cairn_srv_version_tag(const json_t *shown, char ret[CAIRN_SRV_TAG_BYTES],
-                                      struct cairn_error *err) {
+enum cairn_code srv_version_tag(const json_t *shown, char ret[SRV_TAG_BYTES],
+                                struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {.limit = CAIRN_MIB};
     CAIRN_TRY(cairn_json_dump(shown, &text, err));
-    snprintf(ret, CAIRN_SRV_TAG_BYTES, "\"%016" PRIx64 "\"", cairn_srv_key_of(text.data));
+    snprintf(ret, SRV_TAG_BYTES, "\"%016" PRIx64 "\"", srv_key_of(text.data));
     return CAIRN_OK;
 }
 
-static enum cairn_code reply_tagged(struct cairn_srv_reply *reply, int status, json_t *shown,
+static enum cairn_code reply_tagged(struct srv_reply *reply, int status, json_t *shown,
                                     const char *tag, struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_reply_json(reply, status, json_incref(shown), err));
-    cairn_srv_reply_header(reply, "ETag", "%s", tag);
+    CAIRN_TRY(srv_reply_json(reply, status, json_incref(shown), err));
+    srv_reply_header(reply, "ETag", "%s", tag);
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_reply_version(struct cairn_srv_reply *reply, int status,
-                                        json_t *take_shown, struct cairn_error *err) {
+enum cairn_code srv_reply_version(struct srv_reply *reply, int status, json_t *take_shown,
+                                  struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *shown = take_shown;
-    char tag[CAIRN_SRV_TAG_BYTES];
-    CAIRN_TRY(cairn_srv_version_tag(shown, tag, err));
+    char tag[SRV_TAG_BYTES];
+    CAIRN_TRY(srv_version_tag(shown, tag, err));
     return reply_tagged(reply, status, shown, tag, err);
 }
 
 /* ---- runs ---- */
 
-static enum cairn_code no_memory(struct cairn_error *err) {
-    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
-}
-
-struct nearest_beat {
-    struct cairn_srv *server;
-    uint64_t ms, tick;
-};
-static void look_at_node(void *argument, const struct cairn_srv_node_mark *node) {
-    struct nearest_beat *nearest = argument;
-    uint64_t ms = cairn_srv_node_silent_ms(nearest->server, node, nearest->tick);
-    nearest->ms = cairn_min_u64(nearest->ms, ms);
-}
-
 /* The most recent heartbeat of the newest attempt's nodes; CAIRN_MESSAGE_NONE: none. */
-static enum cairn_code look_at_nodes(struct cairn_srv_tx *tx, struct cairn_srv *server,
-                                     const struct cairn_srv_run *run, uint64_t *ret_ms,
+static enum cairn_code look_at_nodes(struct srv_tx *tx, struct srv *server,
+                                     const struct srv_run *run, uint64_t *ret_ms,
                                      struct cairn_error *err) {
-    struct nearest_beat nearest = {server, UINT64_MAX, cairn_srv_tick(tx)};
-    CAIRN_TRY(cairn_srv_attempt_nodes(tx, run->id, run->attempt, look_at_node, &nearest, err));
-    *ret_ms = nearest.ms == UINT64_MAX ? CAIRN_MESSAGE_NONE : nearest.ms;
+    uint64_t nearest_ms = UINT64_MAX, tick = srv_tick(tx);
+    SRV_GET(rows, rows, srv_attempt_nodes(tx, run->id, run->attempt, &rows, err));
+    SQL_EACH(&rows, err) {
+        const struct srv_node_mark node = srv_row_node_mark(&rows);
+        nearest_ms = cairn_min_u64(nearest_ms, srv_node_silent_ms(server, &node, tick));
+    }
+    *ret_ms = nearest_ms == UINT64_MAX ? CAIRN_MESSAGE_NONE : nearest_ms;
     return CAIRN_OK;
 }
 
-static enum cairn_code look_at_latest(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
-                                      json_t **ret, struct cairn_error *err) {
+static enum cairn_code look_at_latest(struct srv_tx *tx, const struct srv_run *run, json_t **ret,
+                                      struct cairn_error *err) {
     bool found = false;
     struct cairn_version_id latest;
     uint64_t step = 0;
-    CAIRN_TRY(cairn_srv_latest(tx, run->id, &found, &latest, &step, err));
+    CAIRN_TRY(srv_latest(tx, run->id, &found, &latest, &step, err));
     if (!found) return CAIRN_OK;
     *ret = CAIRN_PACK(run_latest, .version = latest.text, .step = step);
-    return *ret ? CAIRN_OK : no_memory(err);
+    return *ret ? CAIRN_OK : srv_no_memory(err);
 }
 
 /* P16: an origin in a project that the caller may not read is left out; lineage ends there, too. */
-static enum cairn_code look_at_origin(struct cairn_srv_tx *tx,
-                                      const struct cairn_srv_request *request,
-                                      const struct cairn_srv_run *run, json_t **ret,
+static enum cairn_code look_at_origin(struct srv_tx *tx, const struct srv_request *request,
+                                      const struct srv_run *run, json_t **ret,
                                       struct cairn_error *err) {
-    struct cairn_srv_origin from;
-    CAIRN_TRY(cairn_srv_run_origin(tx, run->id, &from, err));
+    struct srv_origin from;
+    CAIRN_TRY(srv_run_origin(tx, run->id, &from, err));
     if (!from.version.text[0] ||
-        !cairn_srv_caller_may(&request->caller, CAIRN_SCOPE_READ, from.name.project))
+        !srv_caller_may(&request->caller, CAIRN_SCOPE_READ, from.name.project))
         return CAIRN_OK;
     *ret = CAIRN_PACK(run_from, .project = from.name.project, .run = from.name.run,
                       .version = from.version.text, .step = from.step);
-    return *ret ? CAIRN_OK : no_memory(err);
+    return *ret ? CAIRN_OK : srv_no_memory(err);
 }
 
 /* Time since a run's last commit or attempt; an open save means that the run is in use. */
@@ -262,36 +233,35 @@ struct idle {
     uint64_t seconds;      /* CAIRN_MESSAGE_NONE: a save is open */
 };
 
-static enum cairn_code look_at_commits(struct cairn_srv_tx *tx, const struct cairn_srv *server,
-                                       const struct cairn_srv_run *run, struct idle *ret,
+static enum cairn_code look_at_commits(struct srv_tx *tx, const struct srv *server,
+                                       const struct srv_run *run, struct idle *ret,
                                        struct cairn_error *err) {
-    int64_t times[CAIRN_SRV_COMMITS_LOOKED_AT], last_ms = 0, opened_ms = 0;
+    int64_t times[SRV_COMMITS_LOOKED_AT], last_ms = 0, opened_ms = 0;
     size_t count = 0;
     bool saving = false;
-    CAIRN_TRY(cairn_srv_run_commits(tx, run->id, times, CAIRN_COUNT(times), &count, err));
-    CAIRN_TRY(cairn_srv_run_opened(tx, run->id, run->attempt, &opened_ms, &saving, err));
+    CAIRN_TRY(srv_run_commits(tx, run->id, times, CAIRN_COUNT(times), &count, err));
+    CAIRN_TRY(srv_run_opened(tx, run->id, run->attempt, &opened_ms, &saving, err));
     for (size_t i = 0; i < count; i++)
         if (times[i] > last_ms) last_ms = times[i];
     ret->committed_at[0] = '\0';
     if (last_ms) cairn_time_text(last_ms, true, ret->committed_at);
     if (opened_ms > last_ms) last_ms = opened_ms;
     if (run->created_ms > last_ms) last_ms = run->created_ms;
-    int64_t age_ms = cairn_srv_wall_ms(server) - last_ms;
+    int64_t age_ms = srv_wall_ms(server) - last_ms;
     ret->seconds = age_ms > 0 ? (uint64_t)age_ms / 1000 : 0;
     if (saving) ret->seconds = CAIRN_MESSAGE_NONE;
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_run_json(struct cairn_srv_tx *tx, const struct cairn_srv_request *request,
-                                   const struct cairn_srv_run *run, json_t **ret,
-                                   struct cairn_error *err) {
+enum cairn_code srv_run_json(struct srv_tx *tx, const struct srv_request *request,
+                             const struct srv_run *run, json_t **ret, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *latest = NULL, *from = NULL;
     CAIRN_AUTO_JSON json_t *labels = json_loads(run->labels, 0, NULL);
     uint64_t versions = 0, bytes = 0, heard_ms = CAIRN_MESSAGE_NONE;
     char created[32];
     struct idle idle;
     CAIRN_TRY(look_at_latest(tx, run, &latest, err));
-    CAIRN_TRY(cairn_srv_run_totals(tx, run->id, &versions, &bytes, err));
+    CAIRN_TRY(srv_run_totals(tx, run->id, &versions, &bytes, err));
     CAIRN_TRY(look_at_origin(tx, request, run, &from, err));
     CAIRN_TRY(look_at_nodes(tx, request->server, run, &heard_ms, err));
     CAIRN_TRY(look_at_commits(tx, request->server, run, &idle, err));
@@ -302,30 +272,29 @@ enum cairn_code cairn_srv_run_json(struct cairn_srv_tx *tx, const struct cairn_s
                       .bytes = bytes, .latest = latest,
                       .last_commit_at = idle.committed_at[0] ? idle.committed_at : NULL,
                       .idle_s = idle.seconds);
-    return *ret ? CAIRN_OK : no_memory(err);
+    return *ret ? CAIRN_OK : srv_no_memory(err);
 }
 
-enum cairn_code cairn_srv_run_there(const struct cairn_srv_run *run, struct cairn_error *err) {
+enum cairn_code srv_run_there(const struct srv_run *run, struct cairn_error *err) {
     if (!run->removed) return CAIRN_OK;
     return cairn_fail(err, CAIRN_NOT_FOUND, "run %s/%s was removed", run->name.project,
                       run->name.run);
 }
 
-enum cairn_code cairn_srv_run_tag(const json_t *shown, char ret[CAIRN_SRV_TAG_BYTES],
-                                  struct cairn_error *err) {
+enum cairn_code srv_run_tag(const json_t *shown, char ret[SRV_TAG_BYTES], struct cairn_error *err) {
     /* Only hashed, never sent: no row of messages.def. */
     CAIRN_AUTO_JSON json_t *said =
         json_pack("{s:O, s:O, s:O, s:O}", "from", json_object_get(shown, "from"), "labels",
                   json_object_get(shown, "labels"), "note", json_object_get(shown, "note"),
                   "created_at", json_object_get(shown, "created_at"));
     if (!said) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a tag");
-    return cairn_srv_version_tag(said, ret, err);
+    return srv_version_tag(said, ret, err);
 }
 
-enum cairn_code cairn_srv_reply_run(struct cairn_srv_reply *reply, int status, json_t *take_shown,
-                                    struct cairn_error *err) {
+enum cairn_code srv_reply_run(struct srv_reply *reply, int status, json_t *take_shown,
+                              struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *shown = take_shown;
-    char tag[CAIRN_SRV_TAG_BYTES];
-    CAIRN_TRY(cairn_srv_run_tag(shown, tag, err));
+    char tag[SRV_TAG_BYTES];
+    CAIRN_TRY(srv_run_tag(shown, tag, err));
     return reply_tagged(reply, status, shown, tag, err);
 }

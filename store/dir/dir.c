@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <sys/vfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -196,17 +195,6 @@ static enum cairn_code follow(struct cairn_store *store, struct cairn_error *err
     return CAIRN_OK;
 }
 
-/* Forgets the synced folders of another root. */
-static void forget_folders(struct cairn_store_dir_worker *worker) {
-    unsigned roots = atomic_load(&cairn_store_dir_of(worker)->roots);
-    if (worker->roots == roots) return;
-    memset(worker->synced, 0, sizeof worker->synced);
-    memset(worker->made, 0, sizeof worker->made);
-    if (worker->sync_fd >= 0) close(worker->sync_fd);
-    worker->sync_fd = -1;
-    worker->roots = roots;
-}
-
 bool cairn_store_dir_can_wait(struct cairn_store_dir_worker *worker) {
     const struct cairn_store_dir *dir = cairn_store_dir_of(worker);
     if (!dir->together) return false;
@@ -288,19 +276,16 @@ static struct cairn_store_dir_job *take_job(struct cairn_store_dir_worker *worke
     return job;
 }
 
-static void job_free(struct cairn_store_dir_job *job) {
-    if (!job) return;
-    if (job->temporary[0]) unlinkat(job->folder_fd, job->temporary, 0);
-    cairn_file_release(&job->file);
-    if (job->folder_fd >= 0) close(job->folder_fd);
-    cairn_pages_unmap(job->scratch, CAIRN_STORE_DIR_STEP_BYTES);
-    free(job);
-}
-
 /* The last access to job and request (O4, O5). */
 static void finish(struct cairn_store_request *request, struct cairn_store_dir_job *job,
                    enum cairn_code code, const struct cairn_error *why) {
-    job_free(job);
+    if (job) {
+        if (job->temporary[0]) unlinkat(job->folder_fd, job->temporary, 0);
+        cairn_file_release(&job->file);
+        if (job->folder_fd >= 0) close(job->folder_fd);
+        cairn_pages_unmap(job->scratch, CAIRN_STORE_DIR_STEP_BYTES);
+        free(job);
+    }
     request->worker_private = NULL;
     request->tries = 1;
     if (code != CAIRN_OK) {
@@ -355,16 +340,6 @@ static enum cairn_code sync_all(struct cairn_store_dir_worker *worker, struct ca
     return cairn_file_sync_all(worker->sync_fd, err);
 }
 
-static void remember_put(struct cairn_store_dir_worker *worker,
-                         const struct cairn_store_dir_job *job, struct open_folder *folder) {
-    struct cairn_store_dir_place place;
-    struct stat st;
-    if (cairn_store_dir_place_of(job->request->key, &place, NULL) == CAIRN_OK &&
-        enter_folder(cairn_store_dir_of(worker), place.folder, folder, NULL) == CAIRN_OK &&
-        fstatat(folder->fd, place.name, &st, AT_SYMLINK_NOFOLLOW) == 0)
-        cairn_store_dir_remember(worker, &st);
-}
-
 /* Removes a put from `written`; a remaining temporary file goes with the job. */
 static void take_up(struct cairn_store_dir_worker *worker, struct cairn_store_dir_job *job) {
     struct cairn_store_dir_place place;
@@ -404,7 +379,14 @@ static bool end_together(struct cairn_store_dir_worker *worker) {
         CAIRN_CRASHPOINT("store.dir.published");
     }
     while ((job = TAILQ_FIRST(&worker->written))) {
-        if (code == CAIRN_OK) remember_put(worker, job, &folder);
+        if (code == CAIRN_OK) {
+            struct cairn_store_dir_place place;
+            struct stat st;
+            if (cairn_store_dir_place_of(job->request->key, &place, NULL) == CAIRN_OK &&
+                enter_folder(cairn_store_dir_of(worker), place.folder, &folder, NULL) == CAIRN_OK &&
+                fstatat(folder.fd, place.name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+                cairn_store_dir_remember(worker, &st);
+        }
         take_up(worker, job);
         note_health(worker, job->request, code, &why);
         finish(job->request, job, code, &why);
@@ -564,31 +546,35 @@ static bool take_wake(struct cairn_store_dir_worker *worker) {
     return true;
 }
 
-static enum cairn_code wait_for_wake(struct cairn_store_dir_worker *worker, uint32_t timeout_ms,
-                                     struct cairn_error *err) {
-    struct pollfd fd = {.fd = worker->wake_fd, .events = POLLIN};
-    int timeout = timeout_ms > INT32_MAX ? INT32_MAX : (int)timeout_ms;
-    if (poll(&fd, 1, timeout) < 0 && errno != EINTR) return cairn_fail_errno(err, "wait for work");
-    if (fd.revents) {
-        atomic_store(&worker->woken, true);
-        take_wake(worker);
-    }
-    return CAIRN_OK;
-}
-
 static enum cairn_code poll_worker(struct cairn_store_worker *base, uint32_t timeout_ms,
                                    struct cairn_error *err) {
     struct cairn_store_dir_worker *worker = worker_of(base);
     uint64_t start = cairn_mono_ms();
     bool ended = false, woken = false;
     for (;;) {
-        forget_folders(worker);
+        /* Forgets the synced folders of another root. */
+        unsigned roots = atomic_load(&cairn_store_dir_of(worker)->roots);
+        if (worker->roots != roots) {
+            memset(worker->synced, 0, sizeof worker->synced);
+            memset(worker->made, 0, sizeof worker->made);
+            if (worker->sync_fd >= 0) close(worker->sync_fd);
+            worker->sync_fd = -1;
+            worker->roots = roots;
+        }
         ended |= admit_incoming(worker);
         if (TAILQ_EMPTY(&worker->jobs)) ended |= end_together(worker);
         if (TAILQ_EMPTY(&worker->jobs) && (ended || woken)) return CAIRN_OK;
         if (TAILQ_EMPTY(&worker->jobs)) {
             if (take_wake(worker)) return CAIRN_OK;
-            return wait_for_wake(worker, timeout_ms, err);
+            struct pollfd fd = {.fd = worker->wake_fd, .events = POLLIN};
+            int timeout = timeout_ms > INT32_MAX ? INT32_MAX : (int)timeout_ms;
+            if (poll(&fd, 1, timeout) < 0 && errno != EINTR)
+                return cairn_fail_errno(err, "wait for work");
+            if (fd.revents) {
+                atomic_store(&worker->woken, true);
+                take_wake(worker);
+            }
+            return CAIRN_OK;
         }
         bool more = take_turn(worker, &ended);
         woken |= take_wake(worker);

@@ -282,30 +282,6 @@ static int by_text(const void *a, const void *b) {
     return strcmp(((const struct name *)a)->text, ((const struct name *)b)->text);
 }
 
-static enum cairn_code names_add(struct names *names, const char *text, bool folder,
-                                 struct cairn_error *err) {
-    CAIRN_TRY(CAIRN_ARRAY_ROOM(names->items, names->count, names->capacity, ITEMS_MAX,
-                               "names of a listing", err));
-    size_t size = strlen(text);
-    char *copy = malloc(size + 2);
-    if (!copy) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a listing");
-    memcpy(copy, text, size);
-    copy[size] = '/';
-    copy[size + folder] = '\0';
-    names->items[names->count++].text = copy;
-    return CAIRN_OK;
-}
-
-/* Links and devices are neither keys nor folders. */
-static bool kind_of(int folder_fd, const struct dirent *entry, bool *ret_folder) {
-    unsigned char type = entry->d_type;
-    struct stat st;
-    if (type == DT_UNKNOWN && fstatat(folder_fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
-        type = S_ISDIR(st.st_mode) ? DT_DIR : S_ISREG(st.st_mode) ? DT_REG : DT_LNK;
-    *ret_folder = type == DT_DIR;
-    return type == DT_DIR || type == DT_REG;
-}
-
 /* True if this key, or keys below it, can belong to the page. */
 static bool may_be_listed(struct walk *walk, const char *name, bool folder) {
     char key[CAIRN_KEY_BYTES_MAX + 2];
@@ -331,9 +307,24 @@ static enum cairn_code read_names(struct walk *walk, DIR *stream, struct names *
         const char *name = entry->d_name;
         bool folder = false;
         if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) continue;
-        if (!kind_of(dirfd(stream), entry, &folder) || !may_be_listed(walk, name, folder)) continue;
+        /* Links and devices are neither keys nor folders. */
+        unsigned char type = entry->d_type;
+        struct stat st;
+        if (type == DT_UNKNOWN &&
+            fstatat(dirfd(stream), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+            type = S_ISDIR(st.st_mode) ? DT_DIR : S_ISREG(st.st_mode) ? DT_REG : DT_LNK;
+        folder = type == DT_DIR;
+        if (!(type == DT_DIR || type == DT_REG) || !may_be_listed(walk, name, folder)) continue;
         if (!folder && cairn_store_dir_is_temporary(name) != walk->temporaries) continue;
-        CAIRN_TRY(names_add(names, name, folder, err));
+        CAIRN_TRY(CAIRN_ARRAY_ROOM(names->items, names->count, names->capacity, ITEMS_MAX,
+                                   "names of a listing", err));
+        size_t size = strlen(name);
+        char *copy = malloc(size + 2);
+        if (!copy) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a listing");
+        memcpy(copy, name, size);
+        copy[size] = '/';
+        copy[size + folder] = '\0';
+        names->items[names->count++].text = copy;
     }
 }
 
@@ -403,6 +394,80 @@ static enum cairn_code walk_folder(struct walk *walk, int folder_fd, struct cair
     return code;
 }
 
+/* ---- listing of given keys ---- */
+
+/* Index of the first key behind the page before. */
+static size_t first_behind(const struct cairn_store_request *request) {
+    size_t low = 0, high = request->page ? request->only_count : 0;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (strcmp(request->only(request->only_owner, middle), request->page) <= 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The folder of consecutive keys; fd -1: there is none. */
+struct only_folder {
+    char path[CAIRN_KEY_BYTES_MAX + 1];
+    size_t size; /* of the path; 0: not looked for */
+    int fd;
+};
+
+/* Splits a key, and opens its folder if the key before was not in the same. */
+static enum cairn_code enter_only(const struct walk *walk, const char *key,
+                                  struct only_folder *folder, const char **ret_name,
+                                  struct cairn_error *err) {
+    const char *slash = strrchr(key, '/');
+    size_t size = slash ? (size_t)(slash - key) : 0;
+    bool same = size && size == folder->size && !memcmp(key, folder->path, size) &&
+                strlen(key) <= CAIRN_KEY_BYTES_MAX;
+    *ret_name = slash ? slash + 1 : key;
+    if (same && component_valid(*ret_name, strlen(*ret_name))) return CAIRN_OK;
+    struct cairn_store_dir_place place;
+    CAIRN_TRY(cairn_store_dir_place_of(key, &place, err));
+    if (folder->fd >= 0) close(folder->fd);
+    folder->fd = -1;
+    folder->size = size;
+    memcpy(folder->path, place.folder, size + 1);
+    enum cairn_code code = cairn_store_dir_folder(walk->dir, place.folder, &folder->fd, err);
+    return code == CAIRN_NOT_FOUND ? CAIRN_OK : code;
+}
+
+static enum cairn_code visit_only(struct walk *walk, const char *key, struct only_folder *folder,
+                                  struct cairn_error *err) {
+    const char *name = NULL;
+    struct stat st;
+    CAIRN_TRY(enter_only(walk, key, folder, &name, err));
+    if (folder->fd < 0 || cairn_store_dir_is_temporary(name)) return CAIRN_OK;
+    if (fstatat(folder->fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return errno == ENOENT ? CAIRN_OK : cairn_fail_errno(err, "stat %s", key);
+    if (!S_ISREG(st.st_mode)) return CAIRN_OK;
+    memcpy(walk->path, key, strlen(key) + 1);
+    return add_entry(walk, &st, err);
+}
+
+/* Looks for each key: half the time of reading and sorting the folder and looking at its files. */
+static enum cairn_code list_only(struct walk *walk, const struct cairn_store_request *request,
+                                 struct cairn_error *err) {
+    struct cairn_store_listing *listing = walk->listing;
+    struct only_folder folder = {.fd = -1};
+    enum cairn_code code = CAIRN_OK;
+    for (size_t i = first_behind(request); i < request->only_count && !code; i++) {
+        if (listing->count == PAGE_ENTRIES_MAX) {
+            listing->next_page = strdup(listing->entries[listing->count - 1].key);
+            if (!listing->next_page) code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory to list");
+            break;
+        }
+        code = visit_only(walk, request->only(request->only_owner, i), &folder, err);
+    }
+    if (folder.fd >= 0) close(folder.fd);
+    if (code != CAIRN_OK) cairn_store_listing_release(listing);
+    return code;
+}
+
 /* Begins at the deepest folder in the prefix. */
 static enum cairn_code list_page(struct cairn_store_dir_worker *worker,
                                  struct cairn_store_dir_job *job, bool temporaries,
@@ -413,6 +478,7 @@ static enum cairn_code list_page(struct cairn_store_dir_worker *worker,
                         .after = request->page,
                         .temporaries = temporaries,
                         .listing = request->listing};
+    if (request->only && !temporaries) return list_only(&walk, request, err);
     const char *slash = strrchr(request->key, '/');
     int fd = -1;
     if (slash) {
@@ -539,29 +605,31 @@ enum cairn_code cairn_store_dir_head(struct cairn_store_dir_worker *worker,
     return CAIRN_OK;
 }
 
-/* Without a list of parts the caller compares checksums; missing bytes read as zeros. */
-static enum cairn_code parts_begin(struct cairn_store_dir_worker *worker,
-                                   struct cairn_store_dir_job *job, struct cairn_error *err) {
+enum cairn_code cairn_store_dir_upload_parts(struct cairn_store_dir_worker *worker,
+                                             struct cairn_store_dir_job *job, bool *ret_more,
+                                             struct cairn_error *err) {
     struct cairn_store_request *request = job->request;
-    struct cairn_store_dir_place place;
-    CAIRN_TRY(cairn_store_dir_place_of(request->key, &place, err));
-    if (!request->upload_id_in || !cairn_uuid_text_valid(cairn_view_of(request->upload_id_in)))
-        return cairn_fail(err, CAIRN_NOT_FOUND, "no such upload");
-    CAIRN_TRY(
-        cairn_store_dir_folder(cairn_store_dir_of(worker), place.folder, &job->folder_fd, err));
-    char name[CAIRN_STORE_DIR_TEMPORARY_BYTES];
-    cairn_store_dir_temporary(request->upload_id_in, name);
-    CAIRN_TRY(cairn_store_dir_open_file(job->folder_fd, name, false, &job->file, err));
-    CAIRN_TRY(cairn_file_size(&job->file, &request->object_bytes, err));
-    job->scratch = cairn_pages_map(CAIRN_STORE_DIR_STEP_BYTES);
-    if (!job->scratch) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to read parts");
-    return CAIRN_OK;
-}
-
-/* Continues to read one part; *ret_whole: its end was reached. */
-static enum cairn_code parts_read(struct cairn_store_dir_job *job, bool *ret_whole,
-                                  struct cairn_error *err) {
-    const struct cairn_store_request *request = job->request;
+    if (!job->begun) {
+        /* Without a list of parts the caller compares checksums; missing bytes read as zeros. */
+        struct cairn_store_dir_place place;
+        CAIRN_TRY(cairn_store_dir_place_of(request->key, &place, err));
+        if (!request->upload_id_in || !cairn_uuid_text_valid(cairn_view_of(request->upload_id_in)))
+            return cairn_fail(err, CAIRN_NOT_FOUND, "no such upload");
+        CAIRN_TRY(
+            cairn_store_dir_folder(cairn_store_dir_of(worker), place.folder, &job->folder_fd, err));
+        char name[CAIRN_STORE_DIR_TEMPORARY_BYTES];
+        cairn_store_dir_temporary(request->upload_id_in, name);
+        CAIRN_TRY(cairn_store_dir_open_file(job->folder_fd, name, false, &job->file, err));
+        CAIRN_TRY(cairn_file_size(&job->file, &request->object_bytes, err));
+        job->scratch = cairn_pages_map(CAIRN_STORE_DIR_STEP_BYTES);
+        if (!job->scratch) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to read parts");
+    }
+    if (request->length == 0 || request->object_bytes == 0) request->part_count = 0;
+    *ret_more = request->part_count > 0;
+    if (!*ret_more) return CAIRN_OK;
+    size_t index = (size_t)(job->moved_bytes / request->length);
+    bool whole = false;
+    /* Continues to read the part. */
     uint64_t in_part = request->length - job->moved_bytes % request->length;
     uint64_t in_file = request->object_bytes - job->moved_bytes;
     uint64_t left = cairn_min_u64(in_part, in_file);
@@ -569,21 +637,7 @@ static enum cairn_code parts_read(struct cairn_store_dir_job *job, bool *ret_who
     CAIRN_TRY(cairn_file_read_at(&job->file, job->scratch, size, job->moved_bytes, err));
     job->crc32c = cairn_crc32c(job->crc32c, job->scratch, size);
     job->moved_bytes += size;
-    *ret_whole = size == left;
-    return CAIRN_OK;
-}
-
-enum cairn_code cairn_store_dir_upload_parts(struct cairn_store_dir_worker *worker,
-                                             struct cairn_store_dir_job *job, bool *ret_more,
-                                             struct cairn_error *err) {
-    struct cairn_store_request *request = job->request;
-    if (!job->begun) CAIRN_TRY(parts_begin(worker, job, err));
-    if (request->length == 0 || request->object_bytes == 0) request->part_count = 0;
-    *ret_more = request->part_count > 0;
-    if (!*ret_more) return CAIRN_OK;
-    size_t index = (size_t)(job->moved_bytes / request->length);
-    bool whole = false;
-    CAIRN_TRY(parts_read(job, &whole, err));
+    whole = size == left;
     if (!whole) return CAIRN_OK;
     struct cairn_store_part *part = &request->parts[index];
     *part = (struct cairn_store_part){.number = (uint32_t)index + 1,

@@ -45,8 +45,7 @@ static enum cairn_code create_temporary(struct cairn_store_dir_worker *worker,
         close(job->folder_fd);
         job->folder_fd = -1;
         if (why.os_errno == ENOENT && i < CREATE_TRIES_MAX) continue;
-        if (err) *err = why;
-        return code;
+        return cairn_pass(err, code, &why);
     }
 }
 
@@ -137,33 +136,26 @@ static void remember_file(struct cairn_store_dir_worker *worker, const struct ca
     if (fstat(file->fd, &st) == 0) cairn_store_dir_remember(worker, &st);
 }
 
-static enum cairn_code put_begin(struct cairn_store_dir_worker *worker,
-                                 struct cairn_store_dir_job *job,
-                                 const struct cairn_store_dir_place *place,
-                                 struct cairn_error *err) {
-    const struct cairn_store_request *request = job->request;
-    char uuid[CAIRN_UUID_TEXT_BYTES], temporary[CAIRN_STORE_DIR_TEMPORARY_BYTES];
-    bool token = request->token && cairn_uuid_text_valid(cairn_view_of(request->token));
-    job->together = request->create && request->body.size <= CAIRN_STORE_SMALL_BYTES &&
-                    worker->small_puts >= CAIRN_STORE_DIR_TOGETHER_MIN &&
-                    cairn_store_dir_can_wait(worker);
-    if (!token) cairn_uuid_random(uuid);
-    cairn_store_dir_temporary(token ? request->token : uuid, temporary);
-    CAIRN_TRY(create_temporary(worker, job, place, temporary, request->body.size, err));
-    memcpy(job->temporary, temporary, sizeof temporary);
-    struct stat st;
-    if (request->create && fstatat(job->folder_fd, place->name, &st, AT_SYMLINK_NOFOLLOW) == 0)
-        return cairn_fail(err, CAIRN_PRECONDITION, "it is already there");
-    return CAIRN_OK;
-}
-
 enum cairn_code cairn_store_dir_put(struct cairn_store_dir_worker *worker,
                                     struct cairn_store_dir_job *job, bool *ret_more,
                                     struct cairn_error *err) {
     const struct cairn_store_request *request = job->request;
     struct cairn_store_dir_place place;
     CAIRN_TRY(cairn_store_dir_place_of(request->key, &place, err));
-    if (!job->begun) CAIRN_TRY(put_begin(worker, job, &place, err));
+    if (!job->begun) {
+        char uuid[CAIRN_UUID_TEXT_BYTES], temporary[CAIRN_STORE_DIR_TEMPORARY_BYTES];
+        bool token = request->token && cairn_uuid_text_valid(cairn_view_of(request->token));
+        job->together = request->create && request->body.size <= CAIRN_STORE_SMALL_BYTES &&
+                        worker->small_puts >= CAIRN_STORE_DIR_TOGETHER_MIN &&
+                        cairn_store_dir_can_wait(worker);
+        if (!token) cairn_uuid_random(uuid);
+        cairn_store_dir_temporary(token ? request->token : uuid, temporary);
+        CAIRN_TRY(create_temporary(worker, job, &place, temporary, request->body.size, err));
+        memcpy(job->temporary, temporary, sizeof temporary);
+        struct stat st;
+        if (request->create && fstatat(job->folder_fd, place.name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+            return cairn_fail(err, CAIRN_PRECONDITION, "it is already there");
+    }
     CAIRN_TRY(write_step(job, ret_more, err));
     if (*ret_more) return CAIRN_OK;
     set_attributes(job->file.fd, request->token, request->has_crc32c, request->crc32c);
@@ -355,20 +347,6 @@ enum cairn_code cairn_store_dir_delete(struct cairn_store_dir_worker *worker,
     return remove_name(worker, job, &place, place.name, err);
 }
 
-static void remove_one(struct cairn_store_dir_worker *worker, struct cairn_store_dir_job *job,
-                       struct cairn_store_deletion *deletion) {
-    struct cairn_store_dir_place place;
-    struct cairn_error why = {0};
-    enum cairn_code code = cairn_store_dir_place_of(deletion->key, &place, &why);
-    if (!code) code = remove_name(worker, job, &place, place.name, &why);
-    if (job->folder_fd >= 0) close(job->folder_fd);
-    job->folder_fd = -1;
-    deletion->deleted = code == CAIRN_OK;
-    deletion->refused = code != CAIRN_OK;
-    deletion->code = code;
-    (void)cairn_text_copy(deletion->reason, sizeof deletion->reason, why.message);
-}
-
 /* One key per step. */
 enum cairn_code cairn_store_dir_delete_many(struct cairn_store_dir_worker *worker,
                                             struct cairn_store_dir_job *job, bool *ret_more,
@@ -376,7 +354,18 @@ enum cairn_code cairn_store_dir_delete_many(struct cairn_store_dir_worker *worke
     const struct cairn_store_request *request = job->request;
     if (job->deletion < request->deletion_count) {
         struct cairn_store_deletion *deletion = &request->deletions[job->deletion++];
-        if (!deletion->deleted) remove_one(worker, job, deletion);
+        if (!deletion->deleted) {
+            struct cairn_store_dir_place place;
+            struct cairn_error why = {0};
+            enum cairn_code code = cairn_store_dir_place_of(deletion->key, &place, &why);
+            if (!code) code = remove_name(worker, job, &place, place.name, &why);
+            if (job->folder_fd >= 0) close(job->folder_fd);
+            job->folder_fd = -1;
+            deletion->deleted = code == CAIRN_OK;
+            deletion->refused = code != CAIRN_OK;
+            deletion->code = code;
+            (void)cairn_text_copy(deletion->reason, sizeof deletion->reason, why.message);
+        }
     }
     *ret_more = job->deletion < request->deletion_count;
     for (size_t i = 0; i < request->deletion_count && !*ret_more; i++) {

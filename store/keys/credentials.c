@@ -127,34 +127,30 @@ void cairn_credentials_provider_free(struct cairn_credentials_provider *provider
     free(provider);
 }
 
-static enum cairn_code load_first(const struct cairn_credentials_options *options,
-                                  struct cairn_credentials *ret,
-                                  const struct cairn_credentials_source **ret_winner,
-                                  struct cairn_error *err) {
-    const int *order = orders[options->profile != NULL];
-    size_t count = options->profile_alone ? 1 : CAIRN_COUNT(sources);
-    for (size_t i = 0; i < count; i++) {
-        const struct cairn_credentials_source *source = &sources[order[i]];
-        bool found = false;
-        CAIRN_TRY(source->load(options, ret, &found, err));
-        if (!found) continue;
-        *ret_winner = source;
-        return CAIRN_OK;
-    }
-    if (options->profile_alone)
-        return cairn_fail(err, CAIRN_UNAUTHORIZED,
-                          "no credentials: the store's URL names profile \"%.60s\", which holds no "
-                          "key, and keys of elsewhere are not for it",
-                          options->profile);
-    return cairn_fail(err, CAIRN_UNAUTHORIZED,
-                      "no credentials: AWS_ACCESS_KEY_ID is not set, the profile holds no key, "
-                      "and there is no web identity, container endpoint or instance metadata");
-}
-
 static enum cairn_code load_keys(const struct cairn_credentials_options *options,
                                  const struct cairn_credentials_source **winner,
                                  struct cairn_credentials *ret, struct cairn_error *err) {
-    if (!*winner) return load_first(options, ret, winner, err);
+    if (!*winner) {
+        const int *order = orders[options->profile != NULL];
+        size_t count = options->profile_alone ? 1 : CAIRN_COUNT(sources);
+        for (size_t i = 0; i < count; i++) {
+            const struct cairn_credentials_source *source = &sources[order[i]];
+            bool found = false;
+            CAIRN_TRY(source->load(options, ret, &found, err));
+            if (!found) continue;
+            *winner = source;
+            return CAIRN_OK;
+        }
+        if (options->profile_alone)
+            return cairn_fail(
+                err, CAIRN_UNAUTHORIZED,
+                "no credentials: the store's URL names profile \"%.60s\", which holds no "
+                "key, and keys of elsewhere are not for it",
+                options->profile);
+        return cairn_fail(err, CAIRN_UNAUTHORIZED,
+                          "no credentials: AWS_ACCESS_KEY_ID is not set, the profile holds no key, "
+                          "and there is no web identity, container endpoint or instance metadata");
+    }
     bool found = false;
     CAIRN_TRY((*winner)->load(options, ret, &found, err));
     if (!found) return cairn_fail(err, CAIRN_UNAUTHORIZED, "the source of the credentials is gone");
@@ -163,27 +159,6 @@ static enum cairn_code load_keys(const struct cairn_credentials_options *options
 
 static uint64_t mono_ms(const struct cairn_credentials_provider *provider) {
     return provider->options.clock->mono_ms(provider->options.clock);
-}
-
-/* Call with the lock held. Takes over *taken's secrets. */
-static void publish_keys(struct cairn_credentials_provider *provider,
-                         struct cairn_credentials *taken) {
-    uint64_t generation = provider->locked.keys.generation + 1, now = mono_ms(provider);
-    cairn_credentials_release(&provider->locked.keys);
-    provider->locked.keys = *taken;
-    *taken = (struct cairn_credentials){0};
-    provider->locked.keys.generation = generation;
-    uint64_t renew_at = UINT64_MAX;
-    provider->locked.ends_at_ms = UINT64_MAX;
-    if (provider->locked.keys.expires_ms) {
-        int64_t wall = provider->options.clock->wall_ms(provider->options.clock);
-        int64_t left = provider->locked.keys.expires_ms - wall;
-        uint64_t life = left > LIFE_MS_MIN ? (uint64_t)left : LIFE_MS_MIN;
-        provider->locked.ends_at_ms = now + life;
-        renew_at = now + (life > 2 * RENEW_BEFORE_MS ? life - RENEW_BEFORE_MS : life / 2);
-    }
-    atomic_store(&provider->renew_at_ms, renew_at);
-    atomic_store(&provider->generation, generation);
 }
 
 static bool same_keys(const struct cairn_credentials *a, const struct cairn_credentials *b) {
@@ -209,7 +184,24 @@ static enum cairn_code renew_keys(struct cairn_credentials_provider *provider, b
         code = cairn_fail(err, CAIRN_UNAUTHORIZED,
                           "the store calls the credentials ended and %s has no others%s",
                           fresh.source, winner->advice);
-    if (!code) publish_keys(provider, &fresh);
+    if (!code) {
+        uint64_t generation = provider->locked.keys.generation + 1, now = mono_ms(provider);
+        cairn_credentials_release(&provider->locked.keys);
+        provider->locked.keys = fresh;
+        fresh = (struct cairn_credentials){0};
+        provider->locked.keys.generation = generation;
+        uint64_t renew_at = UINT64_MAX;
+        provider->locked.ends_at_ms = UINT64_MAX;
+        if (provider->locked.keys.expires_ms) {
+            int64_t wall = provider->options.clock->wall_ms(provider->options.clock);
+            int64_t left = provider->locked.keys.expires_ms - wall;
+            uint64_t life = left > LIFE_MS_MIN ? (uint64_t)left : LIFE_MS_MIN;
+            provider->locked.ends_at_ms = now + life;
+            renew_at = now + (life > 2 * RENEW_BEFORE_MS ? life - RENEW_BEFORE_MS : life / 2);
+        }
+        atomic_store(&provider->renew_at_ms, renew_at);
+        atomic_store(&provider->generation, generation);
+    }
     if (code) {
         uint64_t now = mono_ms(provider);
         atomic_store(&provider->renew_at_ms, now + RETRY_AFTER_MS);
@@ -255,10 +247,7 @@ enum cairn_code cairn_credentials_get(struct cairn_credentials_provider *provide
         struct cairn_error why = {0};
         if (quiet) why = provider->locked.failure;
         enum cairn_code code = quiet ? why.code : renew_keys(provider, refused, &why);
-        if (code && !usable) {
-            if (err) *err = why;
-            return code;
-        }
+        if (code && !usable) return cairn_pass(err, code, &why);
         /* The old keys are still valid: retry later. */
         return copy_keys(&provider->locked.keys, ret, err);
     }
@@ -470,13 +459,6 @@ static enum cairn_code ask_metadata(struct cairn_credentials_call *call, struct 
     return code;
 }
 
-static enum cairn_code take_json(const struct cairn_buf *text, struct cairn_credentials *ret,
-                                 struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *json = NULL;
-    CAIRN_TRY(cairn_credentials_parse(cairn_buf_view(text), &json, err));
-    return cairn_credentials_take_json(json, "Token", ret, err);
-}
-
 static enum cairn_code container_url(const struct cairn_credentials_options *options,
                                      struct cairn_buf *ret, struct cairn_error *err) {
     const char *relative = cairn_credentials_variable("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
@@ -516,7 +498,9 @@ static enum cairn_code ask_container(const struct cairn_credentials_options *opt
     if (token.size)
         CAIRN_TRY(cairn_credentials_add_header(&call, &line, "Authorization", token.data, err));
     CAIRN_TRY(cairn_credentials_fetch(&call, &answer, err));
-    return take_json(&answer, ret, err);
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    CAIRN_TRY(cairn_credentials_parse(cairn_buf_view(&answer), &json, err));
+    return cairn_credentials_take_json(json, "Token", ret, err);
 }
 
 enum cairn_code cairn_credentials_container(const struct cairn_credentials_options *options,
@@ -580,19 +564,6 @@ static enum cairn_code ask_role(const char *base, const char *token_line,
     return CAIRN_OK;
 }
 
-/* Also with status 200: {"Code": "AssumeRoleUnauthorizedAccess", "Message": ...}, without a key. */
-static enum cairn_code take_role_json(const struct cairn_buf *text, const char *role,
-                                      struct cairn_credentials *ret, struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *json = NULL;
-    CAIRN_TRY(cairn_credentials_parse(cairn_buf_view(text), &json, err));
-    const char *code = json_string_value(json_object_get(json, "Code"));
-    const char *message = json_string_value(json_object_get(json, "Message"));
-    if (code && strcmp(code, "Success") != 0)
-        return cairn_fail(err, CAIRN_UNAUTHORIZED, "role %.80s: %.80s%s%.200s", role, code,
-                          message ? ": " : "", message ? message : "");
-    return cairn_credentials_take_json(json, "Token", ret, err);
-}
-
 static enum cairn_code ask_role_keys(const char *base, const char *token_line,
                                      struct cairn_credentials *ret, struct cairn_error *err) {
     CAIRN_AUTO(buf) role = {.limit = 1024};
@@ -608,7 +579,16 @@ static enum cairn_code ask_role_keys(const char *base, const char *token_line,
                                           .headers = {token_line},
                                           .header_count = 1};
     CAIRN_TRY(ask_metadata(&call, &answer, err));
-    CAIRN_TRY(take_role_json(&answer, name, ret, err));
+    /* Also with status 200: {"Code": "AssumeRoleUnauthorizedAccess", "Message": ...}, without a
+     * key. */
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    CAIRN_TRY(cairn_credentials_parse(cairn_buf_view(&answer), &json, err));
+    const char *code = json_string_value(json_object_get(json, "Code"));
+    const char *message = json_string_value(json_object_get(json, "Message"));
+    if (code && strcmp(code, "Success") != 0)
+        return cairn_fail(err, CAIRN_UNAUTHORIZED, "role %.80s: %.80s%s%.200s", name, code,
+                          message ? ": " : "", message ? message : "");
+    CAIRN_TRY(cairn_credentials_take_json(json, "Token", ret, err));
     snprintf(ret->source, sizeof ret->source, "instance metadata, role %.80s", name);
     return CAIRN_OK;
 }
@@ -633,5 +613,5 @@ enum cairn_code cairn_credentials_metadata(const struct cairn_credentials_option
     CAIRN_TRY(
         cairn_credentials_add_header(&call, &line, "X-aws-ec2-metadata-token", token.data, err));
     code = ask_role_keys(base, line.data, ret, err);
-    return code ? cairn_within(err, code, "instance metadata") : CAIRN_OK;
+    return cairn_within(err, code, "instance metadata");
 }

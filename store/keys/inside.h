@@ -15,27 +15,15 @@
 #include "common/json.h"
 #include "store/keys/credentials.h"
 
+typedef enum cairn_code cairn_credentials_loader(const struct cairn_credentials_options *options,
+                                                 struct cairn_credentials *ret, bool *ret_found,
+                                                 struct cairn_error *err);
 struct cairn_credentials_source {
     const char *advice; /* what to do when a store calls the keys expired; mostly "" */
-    enum cairn_code (*load)(const struct cairn_credentials_options *options,
-                            struct cairn_credentials *ret, bool *ret_found,
-                            struct cairn_error *err);
+    cairn_credentials_loader *load;
 };
-enum cairn_code cairn_credentials_environment(const struct cairn_credentials_options *options,
-                                              struct cairn_credentials *ret, bool *ret_found,
-                                              struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_credentials_profile(const struct cairn_credentials_options *options,
-                                          struct cairn_credentials *ret, bool *ret_found,
-                                          struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_credentials_web_identity(const struct cairn_credentials_options *options,
-                                               struct cairn_credentials *ret, bool *ret_found,
-                                               struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_credentials_container(const struct cairn_credentials_options *options,
-                                            struct cairn_credentials *ret, bool *ret_found,
-                                            struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_credentials_metadata(const struct cairn_credentials_options *options,
-                                           struct cairn_credentials *ret, bool *ret_found,
-                                           struct cairn_error *err) CAIRN_MUST_USE;
+cairn_credentials_loader cairn_credentials_environment, cairn_credentials_profile,
+    cairn_credentials_web_identity, cairn_credentials_container, cairn_credentials_metadata;
 
 /* ---- one request to a source of keys, and the forms of its answer ---- */
 

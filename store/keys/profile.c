@@ -130,20 +130,6 @@ static enum cairn_code add_value(struct reader *reader, const char *parent, cons
     return CAIRN_OK;
 }
 
-/* A continued value contains a line feed, which none of our settings accepts. */
-static enum cairn_code continue_value(struct reader *reader, const char *text,
-                                      struct cairn_error *err) {
-    struct cairn_profile_value *last = &reader->profile->values[reader->profile->count - 1];
-    size_t size = strlen(last->value) + strlen(text) + 2;
-    char *longer = malloc(size);
-    if (!longer) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a profile");
-    snprintf(longer, size, "%s\n%s", last->value, text);
-    explicit_bzero(last->value, strlen(last->value));
-    free(last->value);
-    last->value = longer;
-    return CAIRN_OK;
-}
-
 /* A setting of the credentials file replaces the config file's with its nested settings. */
 static void forget_below(struct cairn_profile *profile, const char *name) {
     size_t kept = 0, size = strlen(name);
@@ -168,7 +154,18 @@ static enum cairn_code take_line(struct reader *reader, char *line, struct cairn
         return CAIRN_OK;
     }
     if (!reader->inside) return CAIRN_OK;
-    if (below && !reader->parent[0]) return continue_value(reader, text, err);
+    if (below && !reader->parent[0]) {
+        /* A continued value contains a line feed, which none of our settings accepts. */
+        struct cairn_profile_value *last = &reader->profile->values[reader->profile->count - 1];
+        size_t size = strlen(last->value) + strlen(text) + 2;
+        char *longer = malloc(size);
+        if (!longer) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a profile");
+        snprintf(longer, size, "%s\n%s", last->value, text);
+        explicit_bzero(last->value, strlen(last->value));
+        free(last->value);
+        last->value = longer;
+        return CAIRN_OK;
+    }
     char *equals = strpbrk(text, below ? "=" : "=:");
     if (!equals) return CAIRN_OK;
     *equals = '\0';
@@ -193,10 +190,7 @@ static enum cairn_code read_file(struct cairn_profile *profile, enum pass pass, 
     struct cairn_error why = {0};
     enum cairn_code code = cairn_file_load(reader.path, &text, &why);
     if (code && why.os_errno == ENOENT) return CAIRN_OK;
-    if (code) {
-        if (err) *err = why;
-        return code;
-    }
+    CAIRN_TRY(cairn_pass(err, code, &why));
     for (char *at = text.data; at && *at && !code;) {
         size_t size = strcspn(at, "\n");
         char *next = at[size] ? at + size + 1 : at + size;

@@ -59,19 +59,6 @@ struct place {
     char host[300], path[256];
 };
 
-static enum cairn_code take_url(const char *url, struct place *ret, struct cairn_error *err) {
-    struct cairn_url parts;
-    bool good = cairn_url_split_http(url, &parts) && parts.host.size < sizeof ret->host &&
-                !strpbrk(url, "?#@%\\ \t\r\n") && strlen(parts.path) < sizeof ret->path;
-    if (!good)
-        return cairn_fail(err, CAIRN_INVALID,
-                          "the endpoint of STS must be http(s)://host[:port][/path]");
-    struct cairn_view host = cairn_url_host(&parts);
-    snprintf(ret->path, sizeof ret->path, "%s", *parts.path ? parts.path : "/");
-    snprintf(ret->host, sizeof ret->host, "%.*s", (int)host.size, (const char *)host.data);
-    return CAIRN_OK;
-}
-
 static enum cairn_code add_field(struct cairn_buf *body, const char *name, const char *value,
                                  struct cairn_error *err) {
     if (!value) return CAIRN_OK;
@@ -138,21 +125,6 @@ enum cairn_code cairn_credentials_web_identity(const struct cairn_credentials_op
         return cairn_fail(err, CAIRN_UNAUTHORIZED,
                           "AWS_WEB_IDENTITY_TOKEN_FILE is set but AWS_ROLE_ARN is not");
     return assume_by_identity(options, &identity, ret, err);
-}
-
-static enum cairn_code role_body(const struct cairn_role *role, struct cairn_buf *ret,
-                                 struct cairn_error *err) {
-    uint64_t life_s = LIFE_S_MIN;
-    if (role->duration_s) CAIRN_TRY(cairn_parse_u64(cairn_view_of(role->duration_s), &life_s, err));
-    if (life_s < LIFE_S_MIN || life_s > LIFE_S_MAX)
-        return cairn_fail(err, CAIRN_INVALID, "duration_seconds is %s; it is from %d to %d",
-                          role->duration_s, LIFE_S_MIN, LIFE_S_MAX);
-    CAIRN_TRY(cairn_buf_append_text(ret, "Action=AssumeRole&Version=2011-06-15", err));
-    CAIRN_TRY(add_field(ret, "RoleArn", role->arn, err));
-    CAIRN_TRY(
-        add_field(ret, "RoleSessionName", role->session_name ? role->session_name : "cairn", err));
-    CAIRN_TRY(add_field(ret, "ExternalId", role->external_id, err));
-    return add_field(ret, "DurationSeconds", role->duration_s, err);
 }
 
 static enum cairn_code signer_of(const struct cairn_credentials_options *options,
@@ -222,8 +194,26 @@ static enum cairn_code assume_by_keys(const struct cairn_credentials_options *op
     struct cairn_error why = {0};
     struct place place;
     CAIRN_TRY(sts_url(options, &url, err));
-    CAIRN_TRY(take_url(url.data, &place, err));
-    CAIRN_TRY(role_body(role, &body, err));
+    struct cairn_url parts;
+    bool good = cairn_url_split_http(url.data, &parts) && parts.host.size < sizeof place.host &&
+                !strpbrk(url.data, "?#@%\\ \t\r\n") && strlen(parts.path) < sizeof place.path;
+    if (!good)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "the endpoint of STS must be http(s)://host[:port][/path]");
+    struct cairn_view host = cairn_url_host(&parts);
+    snprintf(place.path, sizeof place.path, "%s", *parts.path ? parts.path : "/");
+    snprintf(place.host, sizeof place.host, "%.*s", (int)host.size, (const char *)host.data);
+    uint64_t life_s = LIFE_S_MIN;
+    if (role->duration_s) CAIRN_TRY(cairn_parse_u64(cairn_view_of(role->duration_s), &life_s, err));
+    if (life_s < LIFE_S_MIN || life_s > LIFE_S_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "duration_seconds is %s; it is from %d to %d",
+                          role->duration_s, LIFE_S_MIN, LIFE_S_MAX);
+    CAIRN_TRY(cairn_buf_append_text(&body, "Action=AssumeRole&Version=2011-06-15", err));
+    CAIRN_TRY(add_field(&body, "RoleArn", role->arn, err));
+    CAIRN_TRY(add_field(&body, "RoleSessionName", role->session_name ? role->session_name : "cairn",
+                        err));
+    CAIRN_TRY(add_field(&body, "ExternalId", role->external_id, err));
+    CAIRN_TRY(add_field(&body, "DurationSeconds", role->duration_s, err));
     CAIRN_TRY(signer_of(options, by, &signer, err));
     struct cairn_credentials_call call = {.source = "AssumeRole",
                                           .method = "POST",
@@ -236,8 +226,7 @@ static enum cairn_code assume_by_keys(const struct cairn_credentials_options *op
     enum cairn_code code = ask_signed(&call, &place, &signer, now, &answer, &why);
     int64_t skew = code ? skew_of(&call, now) : 0;
     if (skew) code = ask_signed(&call, &place, &signer, now + skew, &answer, &why);
-    if (code && err) *err = why;
-    if (code) return code;
+    CAIRN_TRY(cairn_pass(err, code, &why));
     return read_session(&answer, "AssumeRoleResponse", ret, err);
 }
 
@@ -380,27 +369,23 @@ static bool has_ended(struct child *child) {
     return true;
 }
 
-/* Reads the available output. *ret_open: more may come. */
-static enum cairn_code read_some(struct child *child, struct cairn_buf *ret, bool *ret_open,
-                                 struct cairn_error *err) {
-    char piece[4096];
-    ssize_t size;
-    enum cairn_code code = CAIRN_OK;
-    while (!code && (size = read(child->output, piece, sizeof piece)) > 0)
-        code = cairn_buf_append(ret, piece, (size_t)size, NULL);
-    explicit_bzero(piece, sizeof piece);
-    if (code) return cairn_fail(err, CAIRN_TOO_LARGE, "it printed more than 64 KiB");
-    *ret_open = size < 0 && (errno == EAGAIN || errno == EINTR);
-    return CAIRN_OK;
-}
-
 /* Collects the output until the program ends; later holders of the output are not awaited. */
 static enum cairn_code collect_output(struct child *child, uint32_t timeout_ms,
                                       struct cairn_buf *ret, struct cairn_error *err) {
     uint64_t until = cairn_mono_ms() + timeout_ms;
     for (bool open = true;;) {
         bool ended = has_ended(child); /* checked before reading, so no output follows */
-        if (open) CAIRN_TRY(read_some(child, ret, &open, err));
+        if (open) {
+            /* Reads the available output. */
+            char piece[4096];
+            ssize_t size;
+            enum cairn_code code = CAIRN_OK;
+            while (!code && (size = read(child->output, piece, sizeof piece)) > 0)
+                code = cairn_buf_append(ret, piece, (size_t)size, NULL);
+            explicit_bzero(piece, sizeof piece);
+            if (code) return cairn_fail(err, CAIRN_TOO_LARGE, "it printed more than 64 KiB");
+            open = size < 0 && (errno == EAGAIN || errno == EINTR);
+        }
         if (ended) return CAIRN_OK;
         if (cairn_mono_ms() >= until)
             return cairn_fail(err, CAIRN_TIMEOUT, "it did not end within %u s", timeout_ms / 1000);
@@ -420,19 +405,6 @@ static enum cairn_code check_end(const struct child *child, struct cairn_error *
     return CAIRN_OK;
 }
 
-static enum cairn_code take_answer(const struct cairn_buf *answer, struct cairn_credentials *ret,
-                                   struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *json = NULL;
-    uint64_t version = 0;
-    struct cairn_json_field field = {"Version", CAIRN_JSON_U64, true, &version, 0};
-    CAIRN_TRY(cairn_credentials_parse(cairn_buf_view(answer), &json, err));
-    CAIRN_TRY(cairn_json_read(json, "", &field, 1, true, err));
-    if (version != 1)
-        return cairn_fail(err, CAIRN_UNSUPPORTED, "it answers in version %llu; known is 1",
-                          (unsigned long long)version);
-    return cairn_credentials_take_json(json, "SessionToken", ret, err);
-}
-
 /* Runs a "credential_process" command, shell-quoted but without a shell. timeout_ms 0: 60 s. */
 static enum cairn_code keys_of_program(const char *command, uint32_t timeout_ms,
                                        struct cairn_credentials *ret, struct cairn_error *err) {
@@ -446,7 +418,15 @@ static enum cairn_code keys_of_program(const char *command, uint32_t timeout_ms,
     CAIRN_TRY(start_child(&child, words, err));
     CAIRN_TRY(collect_output(&child, timeout_ms ? timeout_ms : RUN_MS, &answer, err));
     CAIRN_TRY(check_end(&child, err));
-    return take_answer(&answer, ret, err);
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    uint64_t version = 0;
+    struct cairn_json_field field = {"Version", CAIRN_JSON_U64, true, &version, 0};
+    CAIRN_TRY(cairn_credentials_parse(cairn_buf_view(&answer), &json, err));
+    CAIRN_TRY(cairn_json_read(json, "", &field, 1, true, err));
+    if (version != 1)
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "it answers in version %llu; known is 1",
+                          (unsigned long long)version);
+    return cairn_credentials_take_json(json, "SessionToken", ret, err);
 }
 
 /* ---- a profile, or a chain of profiles ---- */
@@ -525,9 +505,7 @@ static enum cairn_code keys_of_named(const struct chain *chain, const char *name
                                      struct cairn_credentials *ret, struct cairn_error *err) {
     static const struct {
         const char *name;
-        enum cairn_code (*load)(const struct cairn_credentials_options *options,
-                                struct cairn_credentials *ret, bool *ret_found,
-                                struct cairn_error *err);
+        cairn_credentials_loader *load;
     } known[] = {{"Environment", cairn_credentials_environment},
                  {"Ec2InstanceMetadata", cairn_credentials_metadata},
                  {"EcsContainer", cairn_credentials_container}};
@@ -590,7 +568,7 @@ static enum cairn_code take_role(struct chain *chain, struct cairn_credentials *
         return CAIRN_OK;
     }
     enum cairn_code code = assume_chain_role(chain, ret, err);
-    return code ? cairn_within(err, code, "profile \"%s\"", profile->name) : CAIRN_OK;
+    return cairn_within(err, code, "profile \"%s\"", profile->name);
 }
 
 static enum cairn_code take_process(const struct chain *chain, const char *command,

@@ -94,19 +94,6 @@ static enum cairn_code append_lower(struct cairn_buf *ret, const char *name,
     return CAIRN_OK;
 }
 
-/* Trims, and joins runs of blanks into one space. */
-static enum cairn_code append_value(struct cairn_buf *ret, const char *value,
-                                    struct cairn_error *err) {
-    size_t start = ret->size;
-    while (*value) {
-        size_t blanks = strspn(value, " \t\r\n"), word = strcspn(value + blanks, " \t\r\n");
-        if (blanks && word && ret->size > start) CAIRN_TRY(cairn_buf_append_text(ret, " ", err));
-        CAIRN_TRY(cairn_buf_append(ret, value + blanks, word, err));
-        value += blanks + word;
-    }
-    return CAIRN_OK;
-}
-
 static enum cairn_code sort_headers(const struct cairn_sigv4_request *request,
                                     struct entry entries[CAIRN_SIGV4_PAIRS_MAX],
                                     struct cairn_buf *text, struct cairn_error *err) {
@@ -118,7 +105,16 @@ static enum cairn_code sort_headers(const struct cairn_sigv4_request *request,
         CAIRN_TRY(append_lower(text, request->headers[i].name, err));
         entry->name_size = text->size - entry->name_at;
         entry->value_at = text->size;
-        CAIRN_TRY(append_value(text, request->headers[i].value, err));
+        /* Trims, and joins runs of blanks into one space. */
+        const char *value = request->headers[i].value;
+        size_t start = text->size;
+        while (*value) {
+            size_t blanks = strspn(value, " \t\r\n"), word = strcspn(value + blanks, " \t\r\n");
+            if (blanks && word && text->size > start)
+                CAIRN_TRY(cairn_buf_append_text(text, " ", err));
+            CAIRN_TRY(cairn_buf_append(text, value + blanks, word, err));
+            value += blanks + word;
+        }
         entry->value_size = text->size - entry->value_at;
     }
     for (size_t i = 0; i < request->header_count; i++)
@@ -227,13 +223,6 @@ void cairn_sigv4_signer_release(struct cairn_sigv4_signer *signer) {
     signer->day[0] = '\0';
 }
 
-static void refresh_key(struct cairn_sigv4_signer *signer, const struct cairn_sigv4_scope *scope) {
-    if (!strncmp(signer->day, scope->time, 8)) return;
-    cairn_sigv4_key(scope, cairn_secret_view(&signer->secret), signer->key);
-    memcpy(signer->day, scope->time, 8);
-    signer->day[8] = '\0';
-}
-
 static struct cairn_sigv4_scope scope_of(const struct cairn_sigv4_signer *signer,
                                          const char *time) {
     struct cairn_sigv4_scope scope = {.region = signer->region, .service = signer->service};
@@ -250,7 +239,11 @@ sign_request(struct cairn_sigv4_signer *signer, const struct cairn_sigv4_scope *
     CAIRN_AUTO(buf) text = {0};
     CAIRN_TRY(cairn_sigv4_canonical(request, &canonical, ret_names, err));
     CAIRN_TRY(cairn_sigv4_string_to_sign(scope, cairn_buf_view(&canonical), &text, err));
-    refresh_key(signer, scope);
+    if (strncmp(signer->day, scope->time, 8)) {
+        cairn_sigv4_key(scope, cairn_secret_view(&signer->secret), signer->key);
+        memcpy(signer->day, scope->time, 8);
+        signer->day[8] = '\0';
+    }
     cairn_sigv4_signature(signer->key, cairn_buf_view(&text), ret_hex);
     return CAIRN_OK;
 }
@@ -282,12 +275,6 @@ static enum cairn_code presign_pairs(const struct cairn_sigv4_signer *signer,
     return CAIRN_OK;
 }
 
-static enum cairn_code signed_names(const struct cairn_sigv4_request *request,
-                                    struct cairn_buf *ret, struct cairn_error *err) {
-    CAIRN_AUTO(buf) lines = {0};
-    return append_headers(request, &lines, ret, err);
-}
-
 enum cairn_code cairn_sigv4_presign(struct cairn_sigv4_signer *signer, const char *time,
                                     uint32_t expires_s, const struct cairn_sigv4_request *request,
                                     struct cairn_buf *ret, struct cairn_error *err) {
@@ -296,13 +283,12 @@ enum cairn_code cairn_sigv4_presign(struct cairn_sigv4_signer *signer, const cha
     struct cairn_sigv4_pair pairs[CAIRN_SIGV4_PAIRS_MAX];
     struct cairn_sigv4_scope scope = scope_of(signer, time);
     CAIRN_AUTO(buf) credential = {0};
-    CAIRN_AUTO(buf) names = {0};
-    CAIRN_AUTO(buf) names_again = {0};
+    CAIRN_AUTO(buf) names = {0}, names_again = {0}, lines = {0};
     char seconds[16], hex[2 * CAIRN_SHA256_BYTES + 1];
     size_t count = 0;
     CAIRN_TRY(cairn_buf_printf(&credential, err, "%s/", signer->access_key));
     CAIRN_TRY(append_scope(&scope, &credential, err));
-    CAIRN_TRY(signed_names(request, &names, err));
+    CAIRN_TRY(append_headers(request, &lines, &names, err));
     snprintf(seconds, sizeof seconds, "%" PRIu32, expires_s);
     CAIRN_TRY(presign_pairs(signer, request, pairs, &count, err));
     pairs[count++] = (struct cairn_sigv4_pair){"X-Amz-Credential", credential.data};

@@ -92,12 +92,14 @@ enum cairn_code cairn_s3_sharing_check(const char *acl, const char *request_paye
     return CAIRN_OK;
 }
 
-/* The URL's object options replace the settings, for its store only. */
-static enum cairn_code take_object_options(struct cairn_s3_config *config,
-                                           const struct cairn_s3_url *url,
-                                           const struct cairn_store_s3_options *from,
-                                           struct cairn_error *err) {
+static enum cairn_code copy_options(struct cairn_s3_config *config, const struct cairn_s3_url *url,
+                                    const struct cairn_store_s3_options *from,
+                                    struct cairn_error *err) {
     struct cairn_store_s3_options *to = &config->options;
+    *to = *from;
+    CAIRN_TRY(own_interfaces(config, err));
+    CAIRN_TRY(own_text(config, from->congestion, &to->congestion, err));
+    /* The URL's object options replace the settings, for its store only. */
     const char *class = first_of(url->storage_class, from->storage_class, NULL);
     const char *sse = first_of(url->sse, from->sse, NULL), *key = from->sse_kms_key_id;
     if (*url->sse || *url->sse_kms_key_id) key = url->sse_kms_key_id;
@@ -106,17 +108,7 @@ static enum cairn_code take_object_options(struct cairn_s3_config *config,
     CAIRN_TRY(cairn_s3_encryption_check(sse, key, err));
     CAIRN_TRY(own_header(config, "sse", sse, &to->sse, err));
     CAIRN_TRY(own_header(config, "sse_kms_key_id", key, &to->sse_kms_key_id, err));
-    return own_header(config, "storage_class", class, &to->storage_class, err);
-}
-
-static enum cairn_code copy_options(struct cairn_s3_config *config, const struct cairn_s3_url *url,
-                                    const struct cairn_store_s3_options *from,
-                                    struct cairn_error *err) {
-    struct cairn_store_s3_options *to = &config->options;
-    *to = *from;
-    CAIRN_TRY(own_interfaces(config, err));
-    CAIRN_TRY(own_text(config, from->congestion, &to->congestion, err));
-    CAIRN_TRY(take_object_options(config, url, from, err));
+    CAIRN_TRY(own_header(config, "storage_class", class, &to->storage_class, err));
     CAIRN_TRY(own_header(config, "object_tags", from->object_tags, &to->object_tags, err));
     CAIRN_TRY(own_header(config, "bucket_owner", from->bucket_owner, &to->bucket_owner, err));
     CAIRN_TRY(cairn_s3_sharing_check(from->acl, from->request_payer, err));
@@ -238,49 +230,11 @@ static enum cairn_code take_sts(struct cairn_s3_config *config, const struct cai
     return own_text(config, endpoint, &config->sts_endpoint, err);
 }
 
-static enum cairn_code take_region(struct cairn_s3_config *config, const char *region,
-                                   struct cairn_error *err) {
-    const char *wanted = region ? region : "us-east-1";
-    for (const char *at = wanted; *at; at++)
-        if (!isalnum((unsigned char)*at) && *at != '-' && *at != '_')
-            return cairn_fail(err, CAIRN_INVALID, "no region has such a name");
-    if (!cairn_text_copy(config->region, sizeof config->region, wanted))
-        return cairn_fail(err, CAIRN_INVALID, "the region's name is too long");
-    return CAIRN_OK;
-}
-
 static bool is_switched_on(const struct cairn_profile *profile, bool alone, const char *name,
                            const char *setting) {
     const char *said = alone ? NULL : cairn_credentials_variable(name);
     if (!said) said = cairn_profile_get(profile, setting);
     return said && !strcasecmp(said, "true");
-}
-
-/* A switch that demands FIPS cryptography must not be ignored silently. */
-static enum cairn_code take_switches(struct cairn_s3_config *config,
-                                     const struct cairn_profile *profile, struct cairn_error *err) {
-    bool alone = config->profile_alone;
-    config->switches.fips =
-        is_switched_on(profile, alone, "AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint");
-    config->switches.dual_stack =
-        is_switched_on(profile, alone, "AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint") ||
-        is_switched_on(profile, alone, "AWS_USE_DUALSTACK_ENDPOINT", "s3.use_dualstack_endpoint");
-    if (config->switches.fips && !config->is_aws && !strstr(config->host, "fips"))
-        return cairn_fail(err, CAIRN_INVALID,
-                          "AWS_USE_FIPS_ENDPOINT (use_fips_endpoint) is true, and the endpoint %s "
-                          "is another one: leave one of the two out",
-                          config->host);
-    if (config->switches.dual_stack && config->is_aws && !cairn_aws_has_dual_stack(config->region))
-        return cairn_fail(err, CAIRN_INVALID,
-                          "AWS_USE_DUALSTACK_ENDPOINT (use_dualstack_endpoint) is true, and region "
-                          "%s has no such endpoints",
-                          config->region);
-    return CAIRN_OK;
-}
-
-static bool ends_with(const char *text, const char *end) {
-    size_t size = strlen(text), end_size = strlen(end);
-    return size > end_size && !strcmp(text + size - end_size, end);
 }
 
 /* Refuses kinds of bucket that Cairn does not support, by their names. */
@@ -294,23 +248,11 @@ static enum cairn_code check_bucket(const char *bucket, struct cairn_error *err)
         {"--ol-s3", "an Object Lambda access point, which answers with other bytes"},
         {".mrap", "a multi-region access point, which is signed otherwise"}};
     for (size_t i = 0; i < CAIRN_COUNT(kinds); i++)
-        if (ends_with(bucket, kinds[i].ends))
+        if (cairn_text_ends(bucket, kinds[i].ends))
             return cairn_fail(err, CAIRN_UNSUPPORTED,
                               "%s is %s; use a general purpose bucket, or an access point by its "
                               "alias (-s3alias)",
                               bucket, kinds[i].what);
-    return CAIRN_OK;
-}
-
-static enum cairn_code take_style(struct cairn_s3_config *config, const char *addressing) {
-    enum cairn_store_s3_style style = config->options.style;
-    if (style == CAIRN_S3_STYLE_AUTO && addressing && !strcmp(addressing, "path"))
-        style = CAIRN_S3_STYLE_PATH;
-    if (style == CAIRN_S3_STYLE_AUTO && addressing && !strcmp(addressing, "virtual"))
-        style = CAIRN_S3_STYLE_VIRTUAL;
-    /* A dot in the bucket's name would not match the certificate's wildcard. */
-    bool path = !config->is_aws || strchr(config->bucket, '.') || strchr(config->bucket, '_');
-    config->by_path = style == CAIRN_S3_STYLE_AUTO ? path : style == CAIRN_S3_STYLE_PATH;
     return CAIRN_OK;
 }
 
@@ -337,15 +279,45 @@ static enum cairn_code take_profile(struct cairn_s3_config *config, const struct
     CAIRN_TRY(find_endpoint(profile, said, config->profile_alone, &endpoint, err));
     CAIRN_TRY(take_endpoint(config, endpoint, err));
     CAIRN_TRY(take_sts(config, profile, err));
-    CAIRN_TRY(take_region(config,
-                          first_of(said->region, cairn_profile_get(profile, "region"), NULL), err));
-    CAIRN_TRY(take_switches(config, profile, err));
+    const char *region = first_of(said->region, cairn_profile_get(profile, "region"), NULL);
+    const char *wanted = region ? region : "us-east-1";
+    for (const char *at = wanted; *at; at++)
+        if (!isalnum((unsigned char)*at) && *at != '-' && *at != '_')
+            return cairn_fail(err, CAIRN_INVALID, "no region has such a name");
+    if (!cairn_text_copy(config->region, sizeof config->region, wanted))
+        return cairn_fail(err, CAIRN_INVALID, "the region's name is too long");
+    /* A switch that demands FIPS cryptography must not be ignored silently. */
+    bool alone = config->profile_alone;
+    config->switches.fips =
+        is_switched_on(profile, alone, "AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint");
+    config->switches.dual_stack =
+        is_switched_on(profile, alone, "AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint") ||
+        is_switched_on(profile, alone, "AWS_USE_DUALSTACK_ENDPOINT", "s3.use_dualstack_endpoint");
+    if (config->switches.fips && !config->is_aws && !strstr(config->host, "fips"))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "AWS_USE_FIPS_ENDPOINT (use_fips_endpoint) is true, and the endpoint %s "
+                          "is another one: leave one of the two out",
+                          config->host);
+    if (config->switches.dual_stack && config->is_aws && !cairn_aws_has_dual_stack(config->region))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "AWS_USE_DUALSTACK_ENDPOINT (use_dualstack_endpoint) is true, and region "
+                          "%s has no such endpoints",
+                          config->region);
     const char *bundle = first_of(said->ca_bundle, cairn_profile_get(profile, "ca_bundle"), NULL);
     CAIRN_TRY(own_text(config, bundle, &config->options.ca_bundle, err));
     const char *checksum =
         first_of(said->checksum, cairn_profile_get(profile, "request_checksum_calculation"), NULL);
     CAIRN_TRY(take_checksum(config, checksum, err));
-    return take_style(config, cairn_profile_get(profile, "s3.addressing_style"));
+    const char *addressing = cairn_profile_get(profile, "s3.addressing_style");
+    enum cairn_store_s3_style style = config->options.style;
+    if (style == CAIRN_S3_STYLE_AUTO && addressing && !strcmp(addressing, "path"))
+        style = CAIRN_S3_STYLE_PATH;
+    if (style == CAIRN_S3_STYLE_AUTO && addressing && !strcmp(addressing, "virtual"))
+        style = CAIRN_S3_STYLE_VIRTUAL;
+    /* A dot in the bucket's name would not match the certificate's wildcard. */
+    bool path = !config->is_aws || strchr(config->bucket, '.') || strchr(config->bucket, '_');
+    config->by_path = style == CAIRN_S3_STYLE_AUTO ? path : style == CAIRN_S3_STYLE_PATH;
+    return CAIRN_OK;
 }
 
 enum cairn_code cairn_s3_config_init(struct cairn_s3_config *config, const char *url,

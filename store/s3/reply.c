@@ -268,33 +268,12 @@ static enum cairn_s3_judgement take_empty(struct cairn_s3_task *task) {
     return CAIRN_S3_DONE;
 }
 
-static enum cairn_s3_judgement take_range(struct cairn_s3_task *task) {
-    struct cairn_store_request *request = task->request;
-    if (task->http.reply_bytes != request->length) /* S15 */
-        FAIL(task, CAIRN_S3_FAILURE, CAIRN_UNAVAILABLE,
-             "the reply ended after %" PRIu64 " of %" PRIu64 " bytes", task->http.reply_bytes,
-             request->length);
-    memcpy(request->etag, task->seen.etag, sizeof request->etag);
-    request->code = CAIRN_OK;
-    return CAIRN_S3_DONE;
-}
-
 /* "null" comes from buckets with versioning suspended, and from some that never had it. */
 static void note_versions(struct cairn_s3_task *task) {
     const struct cairn_s3_seen *seen = &task->seen;
     bool named = seen->version_id[0] && strcmp(seen->version_id, "null") != 0;
     if (named || !strcasecmp(seen->delete_marker, "true"))
         atomic_store(&cairn_s3_store_of(task)->keeps_versions, true);
-}
-
-static void note_upload_checksum(struct cairn_s3_task *task) {
-    int kind = CAIRN_S3_UPLOAD_IGNORED;
-    if (!task->used_checksum) return;
-    if (!strcasecmp(task->seen.checksum_type, "FULL_OBJECT"))
-        kind = CAIRN_S3_UPLOAD_FULL;
-    else if (!strcasecmp(task->seen.checksum_algorithm, "CRC32C"))
-        kind = CAIRN_S3_UPLOAD_COMPOSITE;
-    atomic_store(&cairn_s3_store_of(task)->upload_checksum, kind);
 }
 
 /* The next page must differ, and pages must end (S24). */
@@ -334,7 +313,14 @@ static enum cairn_code read_document(struct cairn_s3_task *task, struct cairn_er
     switch (request->op) {
     case CAIRN_STORE_UPLOAD_CREATE:
         CAIRN_TRY(cairn_xml_upload_id(text, request->upload_id, err));
-        note_upload_checksum(task);
+        int kind = CAIRN_S3_UPLOAD_IGNORED;
+        if (task->used_checksum) {
+            if (!strcasecmp(task->seen.checksum_type, "FULL_OBJECT"))
+                kind = CAIRN_S3_UPLOAD_FULL;
+            else if (!strcasecmp(task->seen.checksum_algorithm, "CRC32C"))
+                kind = CAIRN_S3_UPLOAD_COMPOSITE;
+            atomic_store(&cairn_s3_store_of(task)->upload_checksum, kind);
+        }
         return CAIRN_OK;
     case CAIRN_STORE_UPLOAD_COMPLETE:
         return cairn_xml_completed(text, request->etag, err);
@@ -384,8 +370,19 @@ static enum cairn_s3_judgement take_removal(struct cairn_s3_task *task) {
     return CAIRN_S3_DONE;
 }
 
+static enum cairn_s3_judgement take_range(struct cairn_s3_task *task) {
+    struct cairn_store_request *request = task->request;
+    if (task->http.reply_bytes != request->length) /* S15 */
+        FAIL(task, CAIRN_S3_FAILURE, CAIRN_UNAVAILABLE,
+             "the reply ended after %" PRIu64 " of %" PRIu64 " bytes", task->http.reply_bytes,
+             request->length);
+    memcpy(request->etag, task->seen.etag, sizeof request->etag);
+    request->code = CAIRN_OK;
+    return CAIRN_S3_DONE;
+}
+
 /* Each key has its own outcome (S27); undecided ones are sent again. */
-static enum cairn_s3_judgement take_deletions(struct cairn_s3_task *task) {
+static enum cairn_s3_judgement take_removals(struct cairn_s3_task *task) {
     struct cairn_error error = {0};
     enum cairn_s3_judgement judgement = cairn_s3_delete_take(task, &error);
     task->request->code = CAIRN_OK;
@@ -406,7 +403,7 @@ static enum cairn_s3_judgement take_success(struct cairn_s3_task *task) {
     case CAIRN_STORE_UPLOAD_ABORT:
         return take_removal(task);
     case CAIRN_STORE_DELETE_MANY:
-        return take_deletions(task);
+        return take_removals(task);
     default:
         return take_document(task);
     }
@@ -679,9 +676,19 @@ static enum cairn_s3_judgement take_refusal(struct cairn_s3_task *task,
          problem->message[0] ? ": " : "", problem->message, advice);
 }
 
-/* The TLS library names neither the setting nor the fault in its file. */
-static void name_ca_bundle(const struct cairn_s3_store *store, struct cairn_http_request *http) {
-    const char *bundle = store->config.options.ca_bundle;
+static enum cairn_s3_judgement take_loss(struct cairn_s3_task *task) {
+    struct cairn_http_request *http = &task->http;
+    struct cairn_store_request *request = task->request;
+    bool is_final = http->code == CAIRN_FORBIDDEN || http->code == CAIRN_INVALID ||
+                    http->code == CAIRN_NO_MEMORY || http->code == CAIRN_RANGE ||
+                    http->code == CAIRN_PRECONDITION || http->code == CAIRN_CANCELLED;
+    bool sent_whole = http->reached && http->sent_bytes >= http->body.size;
+    if (cairn_store_op_writes(request->op) && sent_whole) task->may_be_applied = true;
+    /* HEAD, not another Complete, follows a lost reply (R3). */
+    if (request->op == CAIRN_STORE_UPLOAD_COMPLETE && sent_whole) is_final = true;
+    atomic_store(&cairn_s3_store_of(task)->tls_fault, (int)http->tls_fault);
+    /* The TLS library names neither the setting nor the fault in its file. */
+    const char *bundle = (cairn_s3_store_of(task))->config.options.ca_bundle;
     const char *named = bundle ? bundle : "not set, so the system's file counts";
     struct cairn_error told = {0};
     if (http->tls_fault == CAIRN_HTTP_TLS_AUTHORITY)
@@ -695,20 +702,6 @@ static void name_ca_bundle(const struct cairn_s3_store *store, struct cairn_http
                    access(bundle, R_OK) ? "cannot be read: " : "holds no certificate in PEM form",
                    access(bundle, R_OK) ? strerror(errno) : "");
     if (told.code) http->error = told;
-}
-
-static enum cairn_s3_judgement take_loss(struct cairn_s3_task *task) {
-    struct cairn_http_request *http = &task->http;
-    struct cairn_store_request *request = task->request;
-    bool is_final = http->code == CAIRN_FORBIDDEN || http->code == CAIRN_INVALID ||
-                    http->code == CAIRN_NO_MEMORY || http->code == CAIRN_RANGE ||
-                    http->code == CAIRN_PRECONDITION || http->code == CAIRN_CANCELLED;
-    bool sent_whole = http->reached && http->sent_bytes >= http->body.size;
-    if (cairn_store_op_writes(request->op) && sent_whole) task->may_be_applied = true;
-    /* HEAD, not another Complete, follows a lost reply (R3). */
-    if (request->op == CAIRN_STORE_UPLOAD_COMPLETE && sent_whole) is_final = true;
-    atomic_store(&cairn_s3_store_of(task)->tls_fault, (int)http->tls_fault);
-    name_ca_bundle(cairn_s3_store_of(task), http);
     return fail_with(task, is_final ? CAIRN_S3_DONE : CAIRN_S3_FAILURE, &http->error);
 }
 

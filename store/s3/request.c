@@ -57,33 +57,6 @@ static void choose_deletion(struct cairn_s3_task *task) {
     CAIRN_ASSERT(task->deletion < request->deletion_count);
 }
 
-static enum cairn_code write_version(const char *id, struct cairn_buf *text,
-                                     struct cairn_error *err) {
-    if (!id) return CAIRN_OK;
-    CAIRN_TRY(cairn_buf_append_text(text, "<VersionId>", err));
-    CAIRN_TRY(cairn_xml_escape(id, text, err));
-    return cairn_buf_append_text(text, "</VersionId>", err);
-}
-
-/* Writes the undecided keys as a Delete document into task->document. */
-static enum cairn_code write_deletions(struct cairn_s3_task *task, struct cairn_error *err) {
-    const struct cairn_store_request *request = task->request;
-    struct cairn_buf *text = &task->document;
-    const char *prefix = cairn_s3_store_of(task)->config.prefix;
-    CAIRN_TRY(cairn_buf_append_text(
-        text, "<Delete xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">", err));
-    for (size_t i = 0; i < request->deletion_count; i++) {
-        if (is_decided(&request->deletions[i])) continue;
-        CAIRN_TRY(cairn_buf_append_text(text, "<Object><Key>", err));
-        CAIRN_TRY(cairn_xml_escape(prefix, text, err));
-        CAIRN_TRY(cairn_xml_escape(request->deletions[i].key, text, err));
-        CAIRN_TRY(cairn_buf_append_text(text, "</Key>", err));
-        CAIRN_TRY(write_version(request->deletions[i].version_id, text, err));
-        CAIRN_TRY(cairn_buf_append_text(text, "</Object>", err));
-    }
-    return cairn_buf_append_text(text, "</Delete>", err);
-}
-
 static void refuse_deletion(struct cairn_store_deletion *deletion, enum cairn_code code,
                             const char *reason) {
     deletion->refused = true;
@@ -271,15 +244,6 @@ static void add_create_only(struct cairn_s3_task *task) {
     add_header(task, "If-None-Match", "*");
 }
 
-static enum cairn_code build_put(struct cairn_s3_task *task, struct cairn_error *err) {
-    task->http.method = "PUT";
-    task->http.body = task->request->body;
-    task->http.has_body = true;
-    add_create_only(task);
-    add_object_headers(task);
-    return add_body_checksum(task, err);
-}
-
 static enum cairn_code build_get(struct cairn_s3_task *task, struct cairn_error *err) {
     struct cairn_store_request *request = task->request;
     uint64_t last;
@@ -378,34 +342,6 @@ static enum cairn_code add_copy_source(struct cairn_s3_task *task, struct cairn_
     return CAIRN_OK;
 }
 
-static enum cairn_code build_part(struct cairn_s3_task *task, struct cairn_error *err) {
-    CAIRN_ASSERT(task->request->part_number >= 1);
-    CAIRN_ASSERT(task->request->part_number <= 10000);
-    task->http.method = "PUT";
-    task->http.body = task->request->body;
-    task->http.has_body = true;
-    snprintf(task->number, sizeof task->number, "%" PRIu32, task->request->part_number);
-    add_query(task, "partNumber", task->number);
-    add_query(task, "uploadId", task->request->upload_id_in);
-    return task->request->copy_store ? add_copy_source(task, err) : add_body_checksum(task, err);
-}
-
-static enum cairn_code add_part_element(struct cairn_s3_task *task,
-                                        const struct cairn_store_part *part, bool with_checksum,
-                                        struct cairn_error *err) {
-    struct cairn_buf *text = &task->document;
-    char crc32c[16];
-    CAIRN_TRY(cairn_buf_printf(text, err, "<Part><PartNumber>%" PRIu32 "</PartNumber><ETag>",
-                               part->number));
-    CAIRN_TRY(cairn_xml_escape(part->etag, text, err));
-    CAIRN_TRY(cairn_buf_append_text(text, "</ETag>", err));
-    if (with_checksum && part->has_crc32c) {
-        CAIRN_TRY(encode_crc32c(part->crc32c, crc32c, err));
-        CAIRN_TRY(cairn_buf_printf(text, err, "<ChecksumCRC32C>%s</ChecksumCRC32C>", crc32c));
-    }
-    return cairn_buf_append_text(text, "</Part>", err);
-}
-
 static enum cairn_code build_complete(struct cairn_s3_task *task, struct cairn_error *err) {
     const struct cairn_store_request *request = task->request;
     int kind = wants_crc32c(task) ? atomic_load(&cairn_s3_store_of(task)->upload_checksum)
@@ -420,8 +356,18 @@ static enum cairn_code build_complete(struct cairn_s3_task *task, struct cairn_e
                                     err));
     for (size_t i = 0; i < request->part_count; i++) {
         CAIRN_ASSERT(!i || request->parts[i - 1].number < request->parts[i].number); /* S23 */
-        CAIRN_TRY(
-            add_part_element(task, &request->parts[i], kind == CAIRN_S3_UPLOAD_COMPOSITE, err));
+        const struct cairn_store_part *part = &request->parts[i];
+        struct cairn_buf *text = &task->document;
+        char crc32c[16];
+        CAIRN_TRY(cairn_buf_printf(text, err, "<Part><PartNumber>%" PRIu32 "</PartNumber><ETag>",
+                                   part->number));
+        CAIRN_TRY(cairn_xml_escape(part->etag, text, err));
+        CAIRN_TRY(cairn_buf_append_text(text, "</ETag>", err));
+        if ((kind == CAIRN_S3_UPLOAD_COMPOSITE) && part->has_crc32c) {
+            CAIRN_TRY(encode_crc32c(part->crc32c, crc32c, err));
+            CAIRN_TRY(cairn_buf_printf(text, err, "<ChecksumCRC32C>%s</ChecksumCRC32C>", crc32c));
+        }
+        CAIRN_TRY(cairn_buf_append_text(text, "</Part>", err));
     }
     CAIRN_TRY(cairn_buf_append_text(&task->document, "</CompleteMultipartUpload>", err));
     task->http.body = cairn_buf_view(&task->document);
@@ -451,7 +397,27 @@ static enum cairn_code build_delete_many(struct cairn_s3_task *task, struct cair
     const char *version = task->request->deletions[task->deletion].version_id;
     if (task->one_by_one && version) add_query(task, "versionId", version);
     if (task->one_by_one) return CAIRN_OK;
-    CAIRN_TRY(write_deletions(task, err));
+    /* Writes the undecided keys as a Delete document into task->document. */
+    const struct cairn_store_request *request = task->request;
+    struct cairn_buf *text = &task->document;
+    const char *prefix = cairn_s3_store_of(task)->config.prefix;
+    CAIRN_TRY(cairn_buf_append_text(
+        text, "<Delete xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">", err));
+    for (size_t i = 0; i < request->deletion_count; i++) {
+        if (is_decided(&request->deletions[i])) continue;
+        CAIRN_TRY(cairn_buf_append_text(text, "<Object><Key>", err));
+        CAIRN_TRY(cairn_xml_escape(prefix, text, err));
+        CAIRN_TRY(cairn_xml_escape(request->deletions[i].key, text, err));
+        CAIRN_TRY(cairn_buf_append_text(text, "</Key>", err));
+        const char *id = request->deletions[i].version_id;
+        if (id) {
+            CAIRN_TRY(cairn_buf_append_text(text, "<VersionId>", err));
+            CAIRN_TRY(cairn_xml_escape(id, text, err));
+            CAIRN_TRY(cairn_buf_append_text(text, "</VersionId>", err));
+        }
+        CAIRN_TRY(cairn_buf_append_text(text, "</Object>", err));
+    }
+    CAIRN_TRY(cairn_buf_append_text(text, "</Delete>", err));
     task->http.body = cairn_buf_view(&task->document);
     task->http.has_body = true;
     add_query(task, "delete", "");
@@ -461,7 +427,12 @@ static enum cairn_code build_delete_many(struct cairn_s3_task *task, struct cair
 static enum cairn_code build_op(struct cairn_s3_task *task, struct cairn_error *err) {
     switch (task->request->op) {
     case CAIRN_STORE_PUT:
-        return build_put(task, err);
+        task->http.method = "PUT";
+        task->http.body = task->request->body;
+        task->http.has_body = true;
+        add_create_only(task);
+        add_object_headers(task);
+        return add_body_checksum(task, err);
     case CAIRN_STORE_GET:
         return build_get(task, err);
     case CAIRN_STORE_HEAD:
@@ -475,7 +446,16 @@ static enum cairn_code build_op(struct cairn_s3_task *task, struct cairn_error *
         build_create(task);
         return CAIRN_OK;
     case CAIRN_STORE_UPLOAD_PART:
-        return build_part(task, err);
+        CAIRN_ASSERT(task->request->part_number >= 1);
+        CAIRN_ASSERT(task->request->part_number <= 10000);
+        task->http.method = "PUT";
+        task->http.body = task->request->body;
+        task->http.has_body = true;
+        snprintf(task->number, sizeof task->number, "%" PRIu32, task->request->part_number);
+        add_query(task, "partNumber", task->number);
+        add_query(task, "uploadId", task->request->upload_id_in);
+        return task->request->copy_store ? add_copy_source(task, err)
+                                         : add_body_checksum(task, err);
     case CAIRN_STORE_UPLOAD_COMPLETE:
         return build_complete(task, err);
     case CAIRN_STORE_UPLOAD_PARTS:
@@ -534,27 +514,6 @@ static const char *hash_of(struct cairn_s3_task *task) {
     return task->hash;
 }
 
-/* Writes each header as one line of a buffer that no longer grows. */
-static enum cairn_code write_lines(struct cairn_s3_task *task, const char *authorization,
-                                   struct cairn_error *err) {
-    add_header(task, "Authorization", authorization);
-    size_t size = 0, count = 0;
-    for (size_t i = 0; i < task->header_count; i++)
-        size += strlen(task->headers[i].name) + strlen(task->headers[i].value) + 3;
-    CAIRN_TRY(cairn_buf_reserve(&task->lines, size + 1, err));
-    for (size_t i = 0; i < task->header_count; i++) {
-        if (!strcmp(task->headers[i].name, "host")) continue; /* libcurl writes the same text */
-        size_t at = task->lines.size;
-        CAIRN_TRY(cairn_buf_printf(&task->lines, err, "%s: %s", task->headers[i].name,
-                                   task->headers[i].value));
-        CAIRN_TRY(cairn_buf_append(&task->lines, "", 1, err));
-        task->line[count++] = task->lines.data + at;
-    }
-    task->http.headers = task->line;
-    task->http.header_count = count;
-    return CAIRN_OK;
-}
-
 static enum cairn_code sign_try(struct cairn_s3_task *task, const struct cairn_s3_host *host,
                                 const char *path, struct cairn_error *err) {
     struct cairn_s3_worker *worker = task->worker;
@@ -579,21 +538,23 @@ static enum cairn_code sign_try(struct cairn_s3_task *task, const struct cairn_s
                                           .header_count = task->header_count,
                                           .payload = hash};
     CAIRN_TRY(cairn_sigv4_authorize(&worker->signer, task->time, &request, &authorization, err));
-    return write_lines(task, authorization.data, err);
-}
-
-static void forget_try(struct cairn_s3_task *task) {
-    cairn_buf_clear(&task->url);
-    cairn_buf_clear(&task->lines);
-    cairn_buf_clear(&task->document);
-    cairn_buf_clear(&task->reply);
-    cairn_buf_clear(&task->prefix);
-    task->header_count = task->query_count = 0;
-    task->used_create_only = task->used_checksum = task->used_md5 = false;
-    task->confirmed = false;
-    task->payload = NULL;
-    task->seen = (struct cairn_s3_seen){0};
-    task->http = (struct cairn_http_request){.owner = task};
+    /* Writes each header as one line of a buffer that no longer grows. */
+    add_header(task, "Authorization", authorization.data);
+    size_t size = 0, count = 0;
+    for (size_t i = 0; i < task->header_count; i++)
+        size += strlen(task->headers[i].name) + strlen(task->headers[i].value) + 3;
+    CAIRN_TRY(cairn_buf_reserve(&task->lines, size + 1, err));
+    for (size_t i = 0; i < task->header_count; i++) {
+        if (!strcmp(task->headers[i].name, "host")) continue; /* libcurl writes the same text */
+        size_t at = task->lines.size;
+        CAIRN_TRY(cairn_buf_printf(&task->lines, err, "%s: %s", task->headers[i].name,
+                                   task->headers[i].value));
+        CAIRN_TRY(cairn_buf_append(&task->lines, "", 1, err));
+        task->line[count++] = task->lines.data + at;
+    }
+    task->http.headers = task->line;
+    task->http.header_count = count;
+    return CAIRN_OK;
 }
 
 /* NULL: a request to the bucket. */
@@ -614,20 +575,23 @@ static enum cairn_code write_url(struct cairn_s3_task *task, const struct cairn_
     return cairn_sigv4_query(task->query, task->query_count, &task->url, err);
 }
 
-static bool moves_bytes(const struct cairn_s3_task *task) {
-    const struct cairn_store_request *request = task->request;
-    bool part = request->op == CAIRN_STORE_UPLOAD_PART && !request->copy_store;
-    return part || request->op == CAIRN_STORE_GET ||
-           (request->op == CAIRN_STORE_PUT && request->body.size >= DIRECT_PUT_BYTES_MIN);
-}
-
 enum cairn_code cairn_s3_request_build(struct cairn_s3_task *task, struct cairn_error *err) {
     struct cairn_s3_worker *worker = task->worker;
     struct cairn_s3_store *store = worker->store;
     const struct cairn_store_s3_options *options = &store->config.options;
     CAIRN_AUTO(buf) path = {0};
     struct cairn_s3_host host;
-    forget_try(task);
+    cairn_buf_clear(&task->url);
+    cairn_buf_clear(&task->lines);
+    cairn_buf_clear(&task->document);
+    cairn_buf_clear(&task->reply);
+    cairn_buf_clear(&task->prefix);
+    task->header_count = task->query_count = 0;
+    task->used_create_only = task->used_checksum = task->used_md5 = false;
+    task->confirmed = false;
+    task->payload = NULL;
+    task->seen = (struct cairn_s3_seen){0};
+    task->http = (struct cairn_http_request){.owner = task};
     CAIRN_TRY(cairn_s3_signer_update(store, &worker->signer, &worker->signer_generation,
                                      worker->refused_generation, &worker->keys_expire, err));
     task->keys_generation = worker->signer_generation;
@@ -644,7 +608,11 @@ enum cairn_code cairn_s3_request_build(struct cairn_s3_task *task, struct cairn_
     task->http.fresh_connection = task->ticket.tries_sent > 1 || task->hedges > 0 ||
                                   task->request->fresh_connection ||
                                   task->request->op == CAIRN_STORE_UPLOAD_COMPLETE;
-    task->http.direct = moves_bytes(task);
+    const struct cairn_store_request *request = task->request;
+    bool part = request->op == CAIRN_STORE_UPLOAD_PART && !request->copy_store;
+    task->http.direct =
+        part || request->op == CAIRN_STORE_GET ||
+        (request->op == CAIRN_STORE_PUT && request->body.size >= DIRECT_PUT_BYTES_MIN);
     task->http.send_bytes_per_s = options->bandwidth_bytes_per_s;
     task->http.on_header = cairn_s3_reply_header;
     return CAIRN_OK;

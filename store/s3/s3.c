@@ -414,25 +414,6 @@ static uint32_t ask_ms(const struct cairn_s3_store *store) {
     return deadline_ms > now_ms ? (uint32_t)(deadline_ms - now_ms) : 1;
 }
 
-static enum cairn_code make_url(struct cairn_s3_store *store, const char *subresource,
-                                struct cairn_buf *ret, struct cairn_error *err) {
-    CAIRN_AUTO(sigv4_signer) signer = {0};
-    uint64_t generation = 0;
-    bool expires = false;
-    CAIRN_TRY(cairn_s3_signer_update(store, &signer, &generation, 0, &expires, err));
-    const struct cairn_s3_presigned what = {.subresource = subresource, .expires_s = ASK_MS / 1000};
-    return cairn_s3_presign_get(store, &signer, &what, ret, err);
-}
-
-static void compare_clocks(struct cairn_s3_store *store, const char *date, int64_t sent_ms,
-                           struct cairn_store_s3_answer *ret) {
-    int64_t theirs = 0;
-    if (!*date || cairn_s3_time_http(date, &theirs, NULL) != CAIRN_OK) return;
-    int64_t middle_ms = (sent_ms + store->clock->wall_ms(store->clock)) / 2;
-    ret->has_clock = true;
-    ret->clock_ahead_ms = (theirs - middle_ms) / 1000 * 1000;
-}
-
 enum cairn_code cairn_store_s3_query(struct cairn_store *base, const char *subresource,
                                      struct cairn_store_s3_answer *ret, struct cairn_error *err) {
     struct cairn_s3_store *store = NULL;
@@ -444,7 +425,12 @@ enum cairn_code cairn_store_s3_query(struct cairn_store *base, const char *subre
                                           options->interface_count ? options->interfaces[0] : NULL};
     CAIRN_AUTO(buf) url = {0};
     char date[64] = "";
-    CAIRN_TRY(make_url(store, subresource, &url, err));
+    CAIRN_AUTO(sigv4_signer) signer = {0};
+    uint64_t generation = 0;
+    bool expires = false;
+    CAIRN_TRY(cairn_s3_signer_update(store, &signer, &generation, 0, &expires, err));
+    const struct cairn_s3_presigned what = {.subresource = subresource, .expires_s = ASK_MS / 1000};
+    CAIRN_TRY(cairn_s3_presign_get(store, &signer, &what, &url, err));
     struct cairn_http_engine *engine = NULL;
     CAIRN_TRY(cairn_http_engine_new(&http, &engine, err));
     cairn_buf_clear(&ret->document);
@@ -458,7 +444,12 @@ enum cairn_code cairn_store_s3_query(struct cairn_store *base, const char *subre
     int64_t sent_ms = store->clock->wall_ms(store->clock);
     enum cairn_code code = cairn_http_perform(engine, &request, err);
     ret->status = request.status;
-    compare_clocks(store, date, sent_ms, ret);
+    int64_t theirs = 0;
+    if (*date && cairn_s3_time_http(date, &theirs, NULL) == CAIRN_OK) {
+        int64_t middle_ms = (sent_ms + store->clock->wall_ms(store->clock)) / 2;
+        ret->has_clock = true;
+        ret->clock_ahead_ms = (theirs - middle_ms) / 1000 * 1000;
+    }
     cairn_http_engine_free(engine);
     return code;
 }

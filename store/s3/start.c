@@ -34,29 +34,6 @@ static enum cairn_code take_words(const struct cairn_store_s3_settings *settings
     return CAIRN_OK;
 }
 
-static enum cairn_code take_interfaces(const char *text, struct cairn_store_s3_choice *ret,
-                                       struct cairn_error *err) {
-    if (!*text) return CAIRN_OK;
-    if (!cairn_text_copy(ret->interfaces_text, sizeof ret->interfaces_text, text))
-        return cairn_fail(err, CAIRN_INVALID, "interfaces is too long");
-    char *at = ret->interfaces_text;
-    for (size_t i = 0; at; i++) {
-        char *comma = strchr(at, ',');
-        if (comma) *comma = '\0';
-        if (!*at || strpbrk(at, " \t/!"))
-            return cairn_fail(err, CAIRN_INVALID,
-                              "interfaces is \"%s\"; names are parted by commas alone", text);
-        if (i == CAIRN_S3_INTERFACES_MAX)
-            return cairn_fail(err, CAIRN_INVALID, "interfaces: more than %d names",
-                              CAIRN_S3_INTERFACES_MAX);
-        ret->interfaces[i] = at;
-        ret->options.interface_count = i + 1;
-        at = comma ? comma + 1 : NULL;
-    }
-    ret->options.interfaces = ret->interfaces;
-    return CAIRN_OK;
-}
-
 static enum cairn_code choose_options(const struct cairn_store_s3_settings *settings,
                                       struct cairn_store_s3_choice *ret, struct cairn_error *err) {
     *ret = (struct cairn_store_s3_choice){
@@ -83,7 +60,26 @@ static enum cairn_code choose_options(const struct cairn_store_s3_settings *sett
             .stall_ms = (uint32_t)settings->store_stall_timeout_ms,
         }};
     CAIRN_TRY(take_words(settings, &ret->options, err));
-    return take_interfaces(settings->interfaces, ret, err);
+    const char *text = settings->interfaces;
+    if (!*text) return CAIRN_OK;
+    if (!cairn_text_copy(ret->interfaces_text, sizeof ret->interfaces_text, text))
+        return cairn_fail(err, CAIRN_INVALID, "interfaces is too long");
+    char *at = ret->interfaces_text;
+    for (size_t i = 0; at; i++) {
+        char *comma = strchr(at, ',');
+        if (comma) *comma = '\0';
+        if (!*at || strpbrk(at, " \t/!"))
+            return cairn_fail(err, CAIRN_INVALID,
+                              "interfaces is \"%s\"; names are parted by commas alone", text);
+        if (i == CAIRN_S3_INTERFACES_MAX)
+            return cairn_fail(err, CAIRN_INVALID, "interfaces: more than %d names",
+                              CAIRN_S3_INTERFACES_MAX);
+        ret->interfaces[i] = at;
+        ret->options.interface_count = i + 1;
+        at = comma ? comma + 1 : NULL;
+    }
+    ret->options.interfaces = ret->interfaces;
+    return CAIRN_OK;
 }
 
 enum cairn_code cairn_store_s3_environment_load(struct cairn_store_s3_environment *ret,
@@ -132,10 +128,7 @@ enum cairn_code cairn_store_start(const struct cairn_store_start *start, struct 
     struct cairn_error why = {0};
     CAIRN_TRY(open_store(start, &store, err));
     enum cairn_code code = test_opened(start, store, &why);
-    if (code != CAIRN_OK && start->must_work) {
-        if (err) *err = why;
-        return code;
-    }
+    if (code != CAIRN_OK && start->must_work) return cairn_pass(err, code, &why);
     if (code != CAIRN_OK)
         cairn_log(WARN, "store.untested", "url=%s cause=\"%s\" hint=\"cairn doctor says more\"",
                   cairn_store_url(store), why.message);

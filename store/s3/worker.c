@@ -24,16 +24,6 @@ static struct cairn_s3_worker *worker_of(struct cairn_store_worker *worker) {
     return (struct cairn_s3_worker *)worker;
 }
 
-static void free_task(struct cairn_s3_task *task) {
-    if (task->lines.data) explicit_bzero(task->lines.data, task->lines.capacity);
-    cairn_buf_release(&task->url);
-    cairn_buf_release(&task->lines);
-    cairn_buf_release(&task->document);
-    cairn_buf_release(&task->reply);
-    cairn_buf_release(&task->prefix);
-    free(task);
-}
-
 /* Adds the tries of a finished ticket. */
 static void note_tries(struct cairn_s3_task *task) {
     task->tries += task->ticket.tries_sent;
@@ -62,7 +52,13 @@ static void finish_task(struct cairn_s3_task *task) {
                      part, cairn_short(request->key).text);
     }
     request->worker_private = NULL;
-    free_task(task);
+    if (task->lines.data) explicit_bzero(task->lines.data, task->lines.capacity);
+    cairn_buf_release(&task->url);
+    cairn_buf_release(&task->lines);
+    cairn_buf_release(&task->document);
+    cairn_buf_release(&task->reply);
+    cairn_buf_release(&task->prefix);
+    free(task);
     worker->finished_count++;
     request->done(request);
 }
@@ -103,21 +99,6 @@ static void wait_again(struct cairn_s3_task *task) {
     task->is_active = false;
     task->wait_until_ms = 0;
     TAILQ_INSERT_HEAD(&worker->waiting, task, place);
-}
-
-static void note_answer_time(struct cairn_s3_task *task) {
-    const struct cairn_http_request *http = &task->http;
-    if (task->request->op != CAIRN_STORE_UPLOAD_PART || task->request->code) return;
-    if (http->sent_at_us && http->reply_at_us > http->sent_at_us)
-        cairn_s3_hedge_answer(&task->worker->hedge, http->reply_at_us - http->sent_at_us);
-}
-
-static void note_body_time(struct cairn_s3_task *task) {
-    const struct cairn_http_request *http = &task->http;
-    struct cairn_store_request *request = task->request;
-    if (request->code || !request->body.size || http->link_us == UINT64_MAX) return;
-    request->link_us = http->link_us;
-    request->store_us = http->first_byte_us - http->link_us;
 }
 
 /* S01: HEAD settles a repeatedly failing Complete (R3). Ceph answers 500 for ever to a vanished
@@ -172,8 +153,16 @@ static void act_on(struct cairn_s3_task *task, enum cairn_s3_judgement judgement
     switch (judgement) {
     case CAIRN_S3_DONE:
         (void)report_outcome(task, answered ? CAIRN_RETRY_GOOD : CAIRN_RETRY_FAILURE);
-        note_answer_time(task);
-        note_body_time(task);
+        const struct cairn_http_request *http = &task->http;
+        if (task->request->op == CAIRN_STORE_UPLOAD_PART && !task->request->code) {
+            if (http->sent_at_us && http->reply_at_us > http->sent_at_us)
+                cairn_s3_hedge_answer(&task->worker->hedge, http->reply_at_us - http->sent_at_us);
+        }
+        struct cairn_store_request *request = task->request;
+        if (!(request->code || !request->body.size || http->link_us == UINT64_MAX)) {
+            request->link_us = http->link_us;
+            request->store_us = http->first_byte_us - http->link_us;
+        }
         finish_task(task);
         return;
     case CAIRN_S3_CORRECTED:

@@ -4,7 +4,6 @@
 
 #include <expat.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/buf.h"
@@ -100,16 +99,12 @@ static void on_doctype(void *owner, const XML_Char *name, const XML_Char *system
     stop_for(owner, "declares a document type, which S3 never does");
 }
 
-static struct cairn_view skip_blanks(struct cairn_view text) {
+enum cairn_code cairn_xml_walk_run(const struct cairn_xml_walk *walk, struct cairn_view text,
+                                   struct cairn_error *err) {
     const char *at = text.data;
     size_t size = text.size;
     while (size && strchr(" \t\r\n", *at) && *at) at++, size--;
-    return (struct cairn_view){at, size};
-}
-
-enum cairn_code cairn_xml_walk_run(const struct cairn_xml_walk *walk, struct cairn_view text,
-                                   struct cairn_error *err) {
-    struct cairn_view whole = skip_blanks(text);
+    struct cairn_view whole = {at, size};
     if (!whole.size) return cairn_fail(err, CAIRN_PROTOCOL, "the answer is empty");
     if (whole.size > INT_MAX) return cairn_fail(err, CAIRN_PROTOCOL, "the answer is too long");
     struct state state = {.walk = walk, .text.limit = TEXT_BYTES_MAX};
@@ -123,10 +118,7 @@ enum cairn_code cairn_xml_walk_run(const struct cairn_xml_walk *walk, struct cai
     XML_ParserFree(state.parser);
     if (state.text.data) explicit_bzero(state.text.data, state.text.capacity); /* keys of STS */
     cairn_buf_release(&state.text);
-    if (state.code) {
-        if (err) *err = state.error;
-        return state.code;
-    }
+    if (state.code) return cairn_pass(err, state.code, &state.error);
     if (status != XML_STATUS_OK)
         return cairn_fail(err, CAIRN_PROTOCOL, "the answer is no whole XML document");
     return CAIRN_OK;
@@ -246,15 +238,6 @@ static enum cairn_code parts_started(void *owner, const char *path, struct cairn
     return CAIRN_OK;
 }
 
-static enum cairn_code keep_part(struct parts_reader *reader, struct cairn_error *err) {
-    struct cairn_xml_parts *parts = reader->parts;
-    if (!reader->part.number) return cairn_fail(err, CAIRN_PROTOCOL, "a listed part has no number");
-    if (parts->count == parts->capacity)
-        return cairn_fail(err, CAIRN_PROTOCOL, "more parts are listed than were ever sent");
-    parts->parts[parts->count++] = reader->part;
-    return CAIRN_OK;
-}
-
 static enum cairn_code take_crc32c(struct cairn_store_part *part, const char *text) {
     CAIRN_AUTO(buf) raw = {.limit = 64};
     if (cairn_base64_decode(cairn_view_of(text), &raw, NULL) != CAIRN_OK || raw.size != 4)
@@ -286,7 +269,15 @@ static enum cairn_code parts_ended(void *owner, const char *path, const char *te
         return cairn_fail(err, CAIRN_PROTOCOL, "an ETag of more than 127 bytes");
     if (!strcmp(path, "ListPartsResult/Part/ChecksumCRC32C"))
         return take_crc32c(&reader->part, text);
-    if (!strcmp(path, "ListPartsResult/Part")) return keep_part(reader, err);
+    if (!strcmp(path, "ListPartsResult/Part")) {
+        struct cairn_xml_parts *parts = reader->parts;
+        if (!reader->part.number)
+            return cairn_fail(err, CAIRN_PROTOCOL, "a listed part has no number");
+        if (parts->count == parts->capacity)
+            return cairn_fail(err, CAIRN_PROTOCOL, "more parts are listed than were ever sent");
+        parts->parts[parts->count++] = reader->part;
+        return CAIRN_OK;
+    }
     return CAIRN_OK;
 }
 

@@ -2,10 +2,6 @@
 /* mutate: changes that are likely to keep the rest of the input meaningful. */
 #include "tests/api/mutate.h"
 
-#include <stdlib.h>
-
-#include "tests/harness.h"
-
 #define GROWTH 16 /* bytes that one change may add */
 
 static void judge_copy(const uint8_t *data, size_t size, cairn_mutate_judge *judge, void *context) {

@@ -11,7 +11,10 @@
  */
 #pragma once
 
+#include "api/documents/digest.h"
+#include "api/table/dtype.h"
 #include "common/base.h"
+#include "tests/harness.h"
 
 /* Judge one input; called once for each damaged copy. */
 typedef void cairn_mutate_judge(struct cairn_view input, void *context);

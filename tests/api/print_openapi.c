@@ -21,6 +21,7 @@
 #include "api/wire/routes.h"
 #include "common/file.h"
 #include "common/text.h"
+#include "tests/each.h"
 
 #define DEPTH_MAX 8
 #define DEFAULT_STATUS 999 /* behind all others */
@@ -167,7 +168,7 @@ static void print_path_parameters(void) {
 }
 
 static bool waits(void) {
-    return at.route->wait == CAIRN_WAIT_EVENT || at.route->wait == CAIRN_WAIT_LOOK;
+    return at.route->wait >= CAIRN_WAIT_EVENT;
 }
 
 static void print_conditions(void) {
@@ -192,11 +193,10 @@ static void begin_operation(const char *text) {
 
 /* What every call of its kind may be refused with. */
 static void begin_responses(void) {
-    static const unsigned always[] = {400, 401, 403, 500, 503, DEFAULT_STATUS};
     at.in_responses = true;
     at.due[304] = waits();
     if (!cairn_text_starts(at.path, "/v1") || !strcmp(at.route->method, "HEAD")) return;
-    for (size_t i = 0; i < CAIRN_COUNT(always); i++) at.due[always[i]] = true;
+    EACH_OF(unsigned, number, 400, 401, 403, 500, 503, DEFAULT_STATUS) at.due[number] = true;
     if (strstr(at.path, "{project}")) at.due[404] = true;
     if (at.has_body) at.due[411] = at.due[413] = at.due[415] = true;
 }

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of routes that change something against those of routes and of events. */
-#include <stdio.h>
-#include <string.h>
-
 #include "api/wire/routes.h"
-#include "common/text.h"
 #include "tests/harness.h"
 
 static const struct row {
@@ -18,7 +14,7 @@ static const struct row {
 #undef QUIET
 };
 static const char *const events[] = {
-#define EVENT(id, name, kept, about, what) name,
+#define EVENT(id, name, kept, about, ...) name,
 #include "api/events.def"
 #undef EVENT
 };

@@ -2,8 +2,6 @@
 /* Element types: their numbers, sizes, and what safetensors' header shows them as. */
 #include "api/table/dtype.h"
 
-#include <stdio.h>
-
 #include "tests/harness.h"
 
 TEST(element_types_have_stable_names_and_widths) {
@@ -13,8 +11,7 @@ TEST(element_types_have_stable_names_and_widths) {
     EXPECT_EQ_TEXT(cairn_dtype_text(10), "BF16");
     EXPECT_EQ_U64(cairn_dtype_bits(CAIRN_DTYPE_F6_E2M3), 6);
     EXPECT(cairn_dtype_parse(CAIRN_VIEW("C128"), &dtype));
-    EXPECT_EQ_U64(dtype, 24);
-    EXPECT_EQ_U64(CAIRN_DTYPE_ITEM, 62);
+    EXPECT_ALL_U64(dtype, 24, CAIRN_DTYPE_ITEM, 62);
     EXPECT(!cairn_dtype_parse(CAIRN_VIEW("bf16"), &dtype));
     EXPECT(!cairn_dtype_parse(CAIRN_VIEW(""), &dtype));
     EXPECT(cairn_dtype_text(0) == NULL);

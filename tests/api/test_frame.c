@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/wire/frame.h"
 
-#include <fcntl.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "common/clock.h"
 #include "tests/api/mutate.h"
-#include "tests/harness.h"
 
 /* Both ends of a connection and the reader at one of them. */
 struct cairn_wire {
@@ -49,13 +42,12 @@ TEST(a_frame_cut_at_each_byte_arrives_whole) {
     encode(&bytes, "seal", 7, CAIRN_VIEW("blob bytes"));
     for (size_t cut = 1; cut < bytes.size; cut++) {
         CAIRN_AUTO(wire) wire = {.write_fd = -1, .read_fd = -1};
-        CAIRN_AUTO(frame) frame = {0};
         struct cairn_error err = {0};
         bool closed = true, ready = true;
         REQUIRE(wire_open(&wire));
         REQUIRE(put(&wire, (struct cairn_view){bytes.data, cut}));
         REQUIRE_OK(cairn_frame_fill(&wire.reader, wire.read_fd, &closed, &err));
-        REQUIRE_OK(cairn_frame_next(&wire.reader, &frame, &ready, &err));
+        WITH_OK(frame, frame, cairn_frame_next(&wire.reader, &frame, &ready, &err));
         EXPECT(!closed);
         EXPECT(!ready);
         EXPECT_EQ_U64(err.code, CAIRN_OK); /* "nothing there yet" is no error */
@@ -69,18 +61,16 @@ TEST(a_frame_cut_at_each_byte_arrives_whole) {
     }
 }
 
-TEST(frames_sent_in_one_write_come_one_by_one_in_order) {
+TEST(frames_sent_in_one_write_come_one_by_one_in_order, err) {
     CAIRN_AUTO(wire) wire = {.write_fd = -1, .read_fd = -1};
     CAIRN_AUTO(buf) bytes = {0};
-    struct cairn_error err = {0};
     REQUIRE(wire_open(&wire));
     for (int i = 0; i < 5; i++) encode(&bytes, "staged", i, CAIRN_VIEW("x"));
     REQUIRE(put(&wire, cairn_buf_view(&bytes)));
     for (int i = 0; i < 5; i++) {
-        CAIRN_AUTO(frame) frame = {0};
         bool closed = true, ready = false;
         REQUIRE_OK(cairn_frame_fill(&wire.reader, wire.read_fd, &closed, &err));
-        REQUIRE_OK(cairn_frame_next(&wire.reader, &frame, &ready, &err));
+        WITH_OK(frame, frame, cairn_frame_next(&wire.reader, &frame, &ready, &err));
         REQUIRE(ready);
         EXPECT_EQ_U64(frame_id(&frame), i);
     }
@@ -92,9 +82,8 @@ static ino_t inode_of(int fd) {
 }
 
 /* Five frames written without a pause; the second and the fourth carry descriptors. */
-TEST(descriptors_stay_with_their_frame_when_frames_pile_up) {
+TEST(descriptors_stay_with_their_frame_when_frames_pile_up, err) {
     CAIRN_AUTO(wire) wire = {.write_fd = -1, .read_fd = -1};
-    struct cairn_error err = {0};
     int files[2][2];
     REQUIRE(wire_open(&wire));
     REQUIRE(pipe2(files[0], O_CLOEXEC) == 0 && pipe2(files[1], O_CLOEXEC) == 0);
@@ -107,10 +96,9 @@ TEST(descriptors_stay_with_their_frame_when_frames_pile_up) {
                     CAIRN_OK);
     }
     for (int i = 0; i < 5; i++) {
-        CAIRN_AUTO(frame) frame = {0};
         bool closed = true, ready = false;
         REQUIRE_OK(cairn_frame_fill(&wire.reader, wire.read_fd, &closed, &err));
-        REQUIRE_OK(cairn_frame_next(&wire.reader, &frame, &ready, &err));
+        WITH_OK(frame, frame, cairn_frame_next(&wire.reader, &frame, &ready, &err));
         REQUIRE(ready);
         EXPECT_EQ_U64(frame_id(&frame), i);
         EXPECT_EQ_U64(frame.fd_count, i == 1 ? 1 : i == 3 ? 2 : 0);
@@ -127,10 +115,9 @@ static int open_fds(void) {
     return count;
 }
 
-TEST(descriptors_in_the_middle_of_a_frame_are_closed_and_refused) {
+TEST(descriptors_in_the_middle_of_a_frame_are_closed_and_refused, err) {
     CAIRN_AUTO(wire) wire = {.write_fd = -1, .read_fd = -1};
     CAIRN_AUTO(buf) bytes = {0};
-    struct cairn_error err = {0};
     bool closed;
     REQUIRE(wire_open(&wire));
     encode(&bytes, "hello", 1, CAIRN_VIEW(""));
@@ -192,28 +179,24 @@ static enum cairn_code read_raw(struct cairn_view bytes, struct cairn_error *err
 }
 
 TEST(sizes_and_messages_out_of_bounds_break_the_protocol) {
-    static const struct cairn_view bad[] = {
-        CAIRN_VIEW("\0\0\0\0\0\0\0\0"),               /* no JSON */
-        CAIRN_VIEW("\xff\xff\xff\xff\0\0\0\0"),       /* 4 GiB of JSON */
-        CAIRN_VIEW("\x01\0\x10\0\0\0\0\0"),           /* 1 MiB and a byte */
-        CAIRN_VIEW("\x02\0\0\0\x01\0\0\x04{}"),       /* a blob of 64 MiB and a byte */
-        CAIRN_VIEW("\x02\0\0\0\xff\xff\xff\xff{}"),   /* 4 GiB of blob */
-        CAIRN_VIEW("\x02\0\0\0\0\0\0\0{}"),           /* no name */
-        CAIRN_VIEW("\x02\0\0\0\0\0\0\0[]"),           /* no object */
-        CAIRN_VIEW("\x07\0\0\0\0\0\0\0{\"t\":1}"),    /* a name that is no text */
-        CAIRN_VIEW("\x08\0\0\0\0\0\0\0{\"t\":\"a\""), /* cut JSON */
-        CAIRN_VIEW("\x11\0\0\0\0\0\0\0{\"t\":\"a\",\"t\":\"b\"}"),
-    };
-    for (size_t i = 0; i < CAIRN_COUNT(bad); i++) {
+    EACH_OF(struct cairn_view, one, CAIRN_VIEW("\0\0\0\0\0\0\0\0"), /* no JSON */
+            CAIRN_VIEW("\xff\xff\xff\xff\0\0\0\0"),                 /* 4 GiB of JSON */
+            CAIRN_VIEW("\x01\0\x10\0\0\0\0\0"),                     /* 1 MiB and a byte */
+            CAIRN_VIEW("\x02\0\0\0\x01\0\0\x04{}"),       /* a blob of 64 MiB and a byte */
+            CAIRN_VIEW("\x02\0\0\0\xff\xff\xff\xff{}"),   /* 4 GiB of blob */
+            CAIRN_VIEW("\x02\0\0\0\0\0\0\0{}"),           /* no name */
+            CAIRN_VIEW("\x02\0\0\0\0\0\0\0[]"),           /* no object */
+            CAIRN_VIEW("\x07\0\0\0\0\0\0\0{\"t\":1}"),    /* a name that is no text */
+            CAIRN_VIEW("\x08\0\0\0\0\0\0\0{\"t\":\"a\""), /* cut JSON */
+            CAIRN_VIEW("\x11\0\0\0\0\0\0\0{\"t\":\"a\",\"t\":\"b\"}")) {
         struct cairn_error err = {0};
-        EXPECT_CODE(read_raw(bad[i], &err), CAIRN_PROTOCOL);
+        EXPECT_CODE(read_raw(one, &err), CAIRN_PROTOCOL);
         EXPECT_EQ_U64(err.code, CAIRN_PROTOCOL);
     }
 }
 
-TEST(a_blob_that_is_only_claimed_takes_no_memory) {
+TEST(a_blob_that_is_only_claimed_takes_no_memory, err) {
     CAIRN_AUTO(wire) wire = {.write_fd = -1, .read_fd = -1};
-    struct cairn_error err = {0};
     bool closed;
     REQUIRE(wire_open(&wire));
     REQUIRE(put(&wire, CAIRN_VIEW("\x09\0\0\0\0\0\0\x04{\"t\":\"a\"}")));
@@ -221,10 +204,9 @@ TEST(a_blob_that_is_only_claimed_takes_no_memory) {
     EXPECT(wire.reader.bytes.capacity < CAIRN_MIB);
 }
 
-TEST(messages_that_are_too_large_are_not_encoded) {
+TEST(messages_that_are_too_large_are_not_encoded, err) {
     CAIRN_AUTO(buf) bytes = {0};
     CAIRN_AUTO(buf) big = {.limit = 128 * CAIRN_MIB};
-    struct cairn_error err = {0};
     CAIRN_AUTO_JSON json_t *message = json_pack("{ss}", "t", "x");
     REQUIRE_OK(cairn_buf_reserve(&big, 65 * CAIRN_MIB, &err));
     memset(big.data, 'a', 2 * CAIRN_MIB);

@@ -2,8 +2,6 @@
 /* Retention policies and label selectors: what is taken, what is refused and in which words. */
 #include "api/wire/policy.h"
 
-#include <stdio.h>
-
 #include "tests/harness.h"
 
 static struct cairn_error err;
@@ -26,8 +24,7 @@ TEST(a_policy_that_was_read_is_printed_as_it_was_given) { /* policy.h#1 */
     CAIRN_AUTO_JSON json_t *json = NULL;
     CAIRN_AUTO(buf) text = {0}, words = {0};
     REQUIRE_OK(read_text(WHOLE, &policy));
-    EXPECT_EQ_U64(policy.within_ms, 90 * 60 * 1000);
-    EXPECT_EQ_U64(policy.numbers[CAIRN_KEEP_EVERY_STEPS], 1000);
+    EXPECT_ALL_U64(policy.within_ms, 90 * 60 * 1000, policy.numbers[CAIRN_KEEP_EVERY_STEPS], 1000);
     EXPECT(!policy.best[0].largest && policy.best[1].largest && !cairn_policy_empty(&policy));
     REQUIRE_OK(cairn_policy_json(&policy, &json, &err));
     REQUIRE_OK(cairn_json_dump(json, &text, &err));
@@ -41,53 +38,47 @@ TEST(a_policy_that_was_read_is_printed_as_it_was_given) { /* policy.h#1 */
 
 TEST(a_policy_without_a_rule_says_that_it_removes_nothing) { /* policy.h#3 */
     struct cairn_policy policy;
-    CAIRN_AUTO(buf) words = {0};
     REQUIRE_OK(read_text("{\"keep\":{\"last\":null}}", &policy));
     EXPECT(cairn_policy_empty(&policy));
-    REQUIRE_OK(cairn_policy_text(&policy, &words, &err));
+    WITH_OK(buf, words, cairn_policy_text(&policy, &words, &err));
     EXPECT_EQ_TEXT(words.data, "no rule: removes nothing");
 }
 
 TEST(a_slip_in_a_policy_is_refused_with_its_pointer_and_what_is_wanted) { /* policy.h#2 */
-    static const struct {
-        const char *text, *said;
-    } slips[] = {
-        {"{\"keep\":{\"last\":0}}",
-         "/keep/last: wanted a whole number from 1 to 1000000; without the rule, leave it out"},
-        {"{\"keep\":{\"last\":-1}}", "/keep/last: wanted a whole"},
-        {"{\"keep\":{\"daily\":\"7\"}}", "/keep/daily: wanted a whole"},
-        {"{\"keep\":{\"daily\":7.0}}", "/keep/daily: wanted a whole"},
-        {"{\"keep\":{\"every_steps\":true}}", "/keep/every_steps: wanted a whole"},
-        {"{\"keep\":{\"latest\":3}}", "latest"},
-        {"{\"last\":3}", "keep"},
-        {"{}", "/keep: missing"},
-        {"{\"keep\":{\"within_s\":\"6h\"}}", "/keep/within_s: wanted whole seconds from 1 on"},
-        {"{\"keep\":{\"within_s\":0}}", "/keep/within_s: wanted whole seconds"},
-        {"{\"keep\":{\"within_s\":3162240001}}", "/keep/within_s: wanted whole seconds"},
-        {"{\"keep\":{\"unmeasured_grace_s\":-1}}",
-         "/keep/unmeasured_grace_s: wanted whole seconds from 0 on"},
-        {"{\"keep\":{\"within\":\"6h\"}}", "within"},
-        {"{\"keep\":{\"best\":[{\"count\":1,\"metric\":\"loss\"}]}}",
-         "/keep/best/0/order: missing"},
-        {"{\"keep\":{\"best\":[{\"count\":1,\"metric\":\"loss\",\"order\":\"low\"}]}}",
-         "/keep/best/0/order: wanted \"min\" or \"max\""},
-        {"{\"keep\":{\"best\":[{\"count\":0,\"metric\":\"loss\",\"order\":\"min\"}]}}",
-         "/keep/best/0/count: wanted at least 1"},
-        {"{\"keep\":{\"best\":[{\"count\":1,\"metric\":\"a b\",\"order\":\"min\"}]}}",
-         "/keep/best/0/metric: \"a b\" names no metric"},
-        {"{\"keep\":{\"labels\":[\"\"]}}", "/keep/labels/0: wanted a label selector"},
-        {"{\"keep\":{\"labels\":[\"a,,b\"]}}", "/keep/labels/0: label selector: a term is empty"},
-        {"{\"keep\":{\"labels\":[\"a=b,\"]}}", "/keep/labels/0: label selector"},
-        {"{\"keep\":{\"labels\":[\"a==b\"]}}", "two '='"},
-        {"{\"keep\":{\"labels\":[\"=b\"]}}", "has no key"},
-        {"{\"keep\":{\"labels\":\"a\"}}", "/keep/labels"},
-    };
-    for (size_t i = 0; i < CAIRN_COUNT(slips); i++) {
+    EACH(one, FIELDS(const char *text, *said),
+         {"{\"keep\":{\"last\":0}}",
+          "/keep/last: wanted a whole number from 1 to 1000000; without the rule, leave it out"},
+         {"{\"keep\":{\"last\":-1}}", "/keep/last: wanted a whole"},
+         {"{\"keep\":{\"daily\":\"7\"}}", "/keep/daily: wanted a whole"},
+         {"{\"keep\":{\"daily\":7.0}}", "/keep/daily: wanted a whole"},
+         {"{\"keep\":{\"every_steps\":true}}", "/keep/every_steps: wanted a whole"},
+         {"{\"keep\":{\"latest\":3}}", "latest"}, {"{\"last\":3}", "keep"},
+         {"{}", "/keep: missing"},
+         {"{\"keep\":{\"within_s\":\"6h\"}}", "/keep/within_s: wanted whole seconds from 1 on"},
+         {"{\"keep\":{\"within_s\":0}}", "/keep/within_s: wanted whole seconds"},
+         {"{\"keep\":{\"within_s\":3162240001}}", "/keep/within_s: wanted whole seconds"},
+         {"{\"keep\":{\"unmeasured_grace_s\":-1}}",
+          "/keep/unmeasured_grace_s: wanted whole seconds from 0 on"},
+         {"{\"keep\":{\"within\":\"6h\"}}", "within"},
+         {"{\"keep\":{\"best\":[{\"count\":1,\"metric\":\"loss\"}]}}",
+          "/keep/best/0/order: missing"},
+         {"{\"keep\":{\"best\":[{\"count\":1,\"metric\":\"loss\",\"order\":\"low\"}]}}",
+          "/keep/best/0/order: wanted \"min\" or \"max\""},
+         {"{\"keep\":{\"best\":[{\"count\":0,\"metric\":\"loss\",\"order\":\"min\"}]}}",
+          "/keep/best/0/count: wanted at least 1"},
+         {"{\"keep\":{\"best\":[{\"count\":1,\"metric\":\"a b\",\"order\":\"min\"}]}}",
+          "/keep/best/0/metric: \"a b\" names no metric"},
+         {"{\"keep\":{\"labels\":[\"\"]}}", "/keep/labels/0: wanted a label selector"},
+         {"{\"keep\":{\"labels\":[\"a,,b\"]}}", "/keep/labels/0: label selector: a term is empty"},
+         {"{\"keep\":{\"labels\":[\"a=b,\"]}}", "/keep/labels/0: label selector"},
+         {"{\"keep\":{\"labels\":[\"a==b\"]}}", "two '='"},
+         {"{\"keep\":{\"labels\":[\"=b\"]}}", "has no key"},
+         {"{\"keep\":{\"labels\":\"a\"}}", "/keep/labels"}) {
         struct cairn_policy policy = {.within_ms = 17};
-        EXPECT_CODE(read_text(slips[i].text, &policy), CAIRN_INVALID);
-        bool said = strstr(err.message, slips[i].said) != NULL;
-        cairn_test_check(said, __FILE__, __LINE__, "%s: \"%s\" does not say \"%s\"", slips[i].text,
-                         err.message, slips[i].said);
+        EXPECT_CODE(read_text(one->text, &policy), CAIRN_INVALID);
+        bool said = strstr(err.message, one->said) != NULL;
+        cairn_test_check(said, __FILE__, __LINE__, "%s: \"%s\" does not say \"%s\"", one->text,
+                         err.message, one->said);
         EXPECT_EQ_U64(policy.within_ms, 17);
     }
 }
@@ -97,44 +88,25 @@ TEST(a_best_rule_of_the_command_names_number_metric_and_order) {
     REQUIRE_OK(cairn_policy_best_parse(CAIRN_VIEW("3:eval:loss:max"), &best, &err));
     EXPECT(best.count == 3 && best.largest);
     EXPECT_EQ_TEXT(best.metric, "eval:loss");
-    static const char *const slips[] = {"",         "1",          "1:loss",
-                                        "loss:min", "0:loss:min", "1:loss:low",
-                                        "1::min",   "x:loss:min", "1:a b:min"};
-    for (size_t i = 0; i < CAIRN_COUNT(slips); i++)
-        EXPECT_CODE(cairn_policy_best_parse(cairn_view_of(slips[i]), &best, &err), CAIRN_INVALID);
+    EACH_TEXT(text, "", "1", "1:loss", "loss:min", "0:loss:min", "1:loss:low", "1::min",
+              "x:loss:min", "1:a b:min")
+        EXPECT_CODE(cairn_policy_best_parse(cairn_view_of(text), &best, &err), CAIRN_INVALID);
 }
 
 TEST(a_selector_chooses_what_holds_all_its_terms) { /* policy.h#5 */
-    static const struct {
-        const char *selector;
-        bool chosen;
-    } cases[] = {
-        {"", true},
-        {"team=nlp", true},
-        {"team=cv", false},
-        {"team!=cv", true},
-        {"team!=nlp", false},
-        {"tier!=tmp", true},
-        {"team", true},
-        {"tier", false},
-        {"!tier", true},
-        {"!team", false},
-        {"note=", true},
-        {"team=", false},
-        {"team=nlp,!tier", true},
-        {"team=nlp,tier", false},
-        {"sum=a=b", true},
-        {"tea=nlp", false},
-    };
     CAIRN_AUTO_JSON json_t *labels =
         json_pack("{s:s, s:s, s:s}", "team", "nlp", "note", "", "sum", "a=b");
-    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+    EACH(one, FIELDS(const char *selector; bool chosen), {"", true}, {"team=nlp", true},
+         {"team=cv", false}, {"team!=cv", true}, {"team!=nlp", false}, {"tier!=tmp", true},
+         {"team", true}, {"tier", false}, {"!tier", true}, {"!team", false}, {"note=", true},
+         {"team=", false}, {"team=nlp,!tier", true}, {"team=nlp,tier", false}, {"sum=a=b", true},
+         {"tea=nlp", false}) {
         struct cairn_selector selector;
-        REQUIRE_OK(cairn_selector_parse(cairn_view_of(cases[i].selector), &selector, &err));
-        cairn_test_check(cairn_selector_matches(&selector, labels) == cases[i].chosen, __FILE__,
-                         __LINE__, "\"%s\" %s", cases[i].selector,
-                         cases[i].chosen ? "does not choose" : "chooses");
-        EXPECT_EQ_TEXT(selector.text, cases[i].selector); /* policy.h#7 */
+        REQUIRE_OK(cairn_selector_parse(cairn_view_of(one->selector), &selector, &err));
+        cairn_test_check(cairn_selector_matches(&selector, labels) == one->chosen, __FILE__,
+                         __LINE__, "\"%s\" %s", one->selector,
+                         one->chosen ? "does not choose" : "chooses");
+        EXPECT_EQ_TEXT(selector.text, one->selector); /* policy.h#7 */
     }
     struct cairn_selector none;
     REQUIRE_OK(cairn_selector_parse(CAIRN_VIEW("a"), &none, &err));
@@ -161,53 +133,41 @@ TEST(where_versions_lie_is_read_from_json_and_from_words_and_printed_as_it_was_g
     REQUIRE_OK(cairn_policy_json(&other, &again, &err));
     REQUIRE_OK(cairn_json_dump(again, &reprinted, &err));
     EXPECT_EQ_TEXT(reprinted.data, text);
-    static const char *const bad[] = {
-        "{\"keep\":{},\"copies\":[{\"store\":\"a\"}]}",
+    EACH_TEXT(
+        one, "{\"keep\":{},\"copies\":[{\"store\":\"a\"}]}",
         "{\"keep\":{},\"copies\":[{\"store\":\"A\",\"last\":1}]}",
         "{\"keep\":{},\"copies\":[{\"last\":1}]}",
         "{\"keep\":{},\"copies\":[{\"store\":\"a\",\"last\":1},{\"store\":\"a\",\"last\":2}]}",
-        "{\"keep\":{},\"copies\":[{\"store\":\"a\",\"newest\":1}]}"};
-    for (size_t i = 0; i < CAIRN_COUNT(bad); i++)
-        EXPECT_CODE(read_text(bad[i], &policy), CAIRN_INVALID);
-    static const char *const wrong[] = {"a",          "a:last",   "a:last:0",
-                                        "a:newest:3", "A:last:3", "a:last:x"};
-    for (size_t i = 0; i < CAIRN_COUNT(wrong); i++)
-        EXPECT_CODE(cairn_policy_copies_parse(cairn_view_of(wrong[i]), &other, &err),
-                    CAIRN_INVALID);
+        "{\"keep\":{},\"copies\":[{\"store\":\"a\",\"newest\":1}]}")
+        EXPECT_CODE(read_text(one, &policy), CAIRN_INVALID);
+    EACH_TEXT(name, "a", "a:last", "a:last:0", "a:newest:3", "A:last:3", "a:last:x")
+        EXPECT_CODE(cairn_policy_copies_parse(cairn_view_of(name), &other, &err), CAIRN_INVALID);
 }
 
 /* Absent is not 0: a policy of a server without the member, and one that is kept in a store, say
  * what they said. */
 TEST(a_policy_says_one_partner_copy_or_none_or_nothing_and_is_printed_as_it_was_given) {
-    static const struct {
-        const char *text, *words;
-        bool said;
-        uint32_t copies;
-    } cases[] = {
-        {"{\"keep\":{\"last\":3}}", "last 3", false, 0},
-        {"{\"keep\":{},\"partner_copies\":1}", "no rule: removes nothing; partner copies 1", true,
-         1},
-        {"{\"keep\":{\"last\":3},\"partner_copies\":0}", "last 3; partner copies 0", true, 0},
-    };
-    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+    EACH(row, FIELDS(const char *text, *words; bool said; uint32_t copies),
+         {"{\"keep\":{\"last\":3}}", "last 3", false, 0},
+         {"{\"keep\":{},\"partner_copies\":1}", "no rule: removes nothing; partner copies 1", true,
+          1},
+         {"{\"keep\":{\"last\":3},\"partner_copies\":0}", "last 3; partner copies 0", true, 0}) {
         struct cairn_policy policy = {.says_partner_copies = true, .partner_copies = 7};
         CAIRN_AUTO_JSON json_t *json = NULL;
         CAIRN_AUTO(buf) printed = {0}, words = {0};
-        REQUIRE_OK(read_text(cases[i].text, &policy));
-        EXPECT(policy.says_partner_copies == cases[i].said);
-        EXPECT_EQ_U64(policy.partner_copies, cases[i].copies);
+        REQUIRE_OK(read_text(row->text, &policy));
+        EXPECT(policy.says_partner_copies == row->said);
+        EXPECT_EQ_U64(policy.partner_copies, row->copies);
         REQUIRE_OK(cairn_policy_json(&policy, &json, &err));
         REQUIRE_OK(cairn_json_dump(json, &printed, &err));
-        EXPECT_EQ_TEXT(printed.data, cases[i].text);
+        EXPECT_EQ_TEXT(printed.data, row->text);
         REQUIRE_OK(cairn_policy_text(&policy, &words, &err));
-        EXPECT_EQ_TEXT(words.data, cases[i].words);
+        EXPECT_EQ_TEXT(words.data, row->words);
     }
-    static const char *const bad[] = {"2", "-1", "1.0", "true", "\"1\"", "[]"};
     struct cairn_policy policy;
-    for (size_t i = 0; i < CAIRN_COUNT(bad); i++) {
-        char text[80];
-        snprintf(text, sizeof(text), "{\"keep\":{},\"partner_copies\":%s}", bad[i]);
-        EXPECT_CODE(read_text(text, &policy), CAIRN_INVALID);
+    EACH_TEXT(name, "2", "-1", "1.0", "true", "\"1\"", "[]") {
+        EXPECT_CODE(read_text(TEXT("{\"keep\":{},\"partner_copies\":%s}", name), &policy),
+                    CAIRN_INVALID);
         EXPECT_EQ_TEXT(err.message, "/partner_copies: wanted a whole number from 0 to 1");
     }
     struct cairn_policy given = {0};
@@ -244,10 +204,9 @@ static void draw_rules(uint64_t *state, struct cairn_policy *policy) {
     }
     policy->labels_count = (uint32_t)up_to(state, CAIRN_POLICY_LABELS_MAX);
     for (uint32_t i = 0; i < policy->labels_count; i++) {
-        char text[64];
-        snprintf(text, sizeof(text), "%skey%u%s", by_chance(state) ? "!" : "", i,
-                 by_chance(state) ? ",team!=nlp" : "");
-        EXPECT(!cairn_selector_parse(cairn_view_of(text), &policy->labels[i], &err));
+        EXPECT(!cairn_selector_parse(cairn_view_of(TEXT("%skey%u%s", by_chance(state) ? "!" : "", i,
+                                                        by_chance(state) ? ",team!=nlp" : "")),
+                                     &policy->labels[i], &err));
     }
 }
 

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/wire/routes.h"
-#include "common/text.h"
 
 #include "tests/api/mutate.h"
-#include "tests/harness.h"
 #include "tests/support/route_path.h"
 
 #define R "/v1/runs/llm/7b"
@@ -35,20 +32,14 @@ TEST(parameters_are_decoded_and_named) {
     struct cairn_route_params params;
     const char *name;
     EXPECT(match("GET", C "/shards/a%2Fb/c%20d/data", &params, &name) == CAIRN_OK);
-    EXPECT_EQ_TEXT(name, "shard_data");
-    EXPECT_EQ_TEXT(params.shard, "a/b/c d");
-    EXPECT_EQ_TEXT(params.ref, "1200");
-    EXPECT_EQ_TEXT(params.run_name.project, "llm");
-    EXPECT_EQ_TEXT(params.run_name.run, "7b");
+    EXPECT_ALL_TEXT(name, "shard_data", params.shard, "a/b/c d", params.ref, "1200",
+                    params.run_name.project, "llm", params.run_name.run, "7b");
     EXPECT(match("GET", C "/shards/data", &params, &name) == CAIRN_OK);
-    EXPECT_EQ_TEXT(name, "shard_get");
-    EXPECT_EQ_TEXT(params.shard, "data");
+    EXPECT_ALL_TEXT(name, "shard_get", params.shard, "data");
     EXPECT(match("GET", C "/shards/data/data", &params, &name) == CAIRN_OK);
-    EXPECT_EQ_TEXT(name, "shard_data");
-    EXPECT_EQ_TEXT(params.shard, "data");
+    EXPECT_ALL_TEXT(name, "shard_data", params.shard, "data");
     EXPECT(match("GET", C "/shards/x%2Fdata", &params, &name) == CAIRN_OK);
-    EXPECT_EQ_TEXT(name, "shard_get");
-    EXPECT_EQ_TEXT(params.shard, "x/data");
+    EXPECT_ALL_TEXT(name, "shard_get", params.shard, "x/data");
     EXPECT(match("HEAD", R "/tables/" DIGEST, &params, &name) == CAIRN_OK);
     EXPECT_EQ_TEXT(params.digest, DIGEST);
     EXPECT(match("PUT", "/v1/nodes/gpu-07.cluster", &params, &name) == CAIRN_OK);
@@ -58,41 +49,26 @@ TEST(parameters_are_decoded_and_named) {
 }
 
 TEST(a_last_data_of_a_tensors_path_is_the_word_and_one_behind_2f_is_of_the_name) {
-    static const struct {
-        const char *path, *route, *tensor;
-    } cases[] = {
-        {"", "tensor_list", ""},
-        {"/w", "tensor_named", "w"},
-        {"/layers/0/attn.weight", "tensor_named", "layers/0/attn.weight"},
-        {"/layers%2F0%2fattn.weight", "tensor_named", "layers/0/attn.weight"},
-        {"/layers/0%2Fattn.weight/data", "tensor_named_data", "layers/0/attn.weight"},
-        {"/data", "tensor_named", "data"},
-        {"/data/data", "tensor_named_data", "data"},
-        {"/data/data/data", "tensor_named_data", "data/data"},
-        {"/data%2Fdata", "tensor_named", "data/data"},
-        {"/x/data", "tensor_named_data", "x"},
-        {"/x/%64ata", "tensor_named_data", "x"}, /* RFC 3986, 6.2.2.2: the same path */
-        {"/x%2Fdata", "tensor_named", "x/data"},
-        {"/x%2Fdata/data", "tensor_named_data", "x/data"},
-        {"/x/data/y", "tensor_named", "x/data/y"},
-        {"/a%252Fb", "tensor_named", "a%2Fb"},
-        {"/a%25b", "tensor_named", "a%b"},
-        {"/a%2F%2Fb", "tensor_named", "a//b"},
-        {"/%2Fa%2F", "tensor_named", "/a/"},
-        {"/..%2Fa%2F.", "tensor_named", "../a/."},
-        {"/%3F%23%20+&=;%26", "tensor_named", "?# +&=;&"},
-        {"/%C3%A4%F0%9F%A7%AE", "tensor_named", "\xc3\xa4\xf0\x9f\xa7\xae"},
-        {"/a%5Cb%0A%7F", "tensor_named", "a\\b\n\x7f"},
-    };
-    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+    EACH(one, FIELDS(const char *path, *route, *tensor), {"", "tensor_list", ""},
+         {"/w", "tensor_named", "w"},
+         {"/layers/0/attn.weight", "tensor_named", "layers/0/attn.weight"},
+         {"/layers%2F0%2fattn.weight", "tensor_named", "layers/0/attn.weight"},
+         {"/layers/0%2Fattn.weight/data", "tensor_named_data", "layers/0/attn.weight"},
+         {"/data", "tensor_named", "data"}, {"/data/data", "tensor_named_data", "data"},
+         {"/data/data/data", "tensor_named_data", "data/data"},
+         {"/data%2Fdata", "tensor_named", "data/data"}, {"/x/data", "tensor_named_data", "x"},
+         {"/x/%64ata", "tensor_named_data", "x"}, /* RFC 3986, 6.2.2.2: the same path */
+         {"/x%2Fdata", "tensor_named", "x/data"}, {"/x%2Fdata/data", "tensor_named_data", "x/data"},
+         {"/x/data/y", "tensor_named", "x/data/y"}, {"/a%252Fb", "tensor_named", "a%2Fb"},
+         {"/a%25b", "tensor_named", "a%b"}, {"/a%2F%2Fb", "tensor_named", "a//b"},
+         {"/%2Fa%2F", "tensor_named", "/a/"}, {"/..%2Fa%2F.", "tensor_named", "../a/."},
+         {"/%3F%23%20+&=;%26", "tensor_named", "?# +&=;&"},
+         {"/%C3%A4%F0%9F%A7%AE", "tensor_named", "\xc3\xa4\xf0\x9f\xa7\xae"},
+         {"/a%5Cb%0A%7F", "tensor_named", "a\\b\n\x7f"}) {
         struct cairn_route_params params;
         const char *name;
-        char path[256];
-        snprintf(path, sizeof path, C "/tensors%s", cases[i].path);
-        EXPECT(match("GET", path, &params, &name) == CAIRN_OK);
-        EXPECT_EQ_TEXT(name, cases[i].route);
-        EXPECT_EQ_TEXT(params.tensor, cases[i].tensor);
-        EXPECT_EQ_TEXT(params.shard, "");
+        EXPECT(match("GET", TEXT(C "/tensors%s", one->path), &params, &name) == CAIRN_OK);
+        EXPECT_ALL_TEXT(name, one->route, params.tensor, one->tensor, params.shard, "");
     }
 }
 
@@ -117,8 +93,7 @@ TEST(what_is_wrong_with_a_tensors_path_is_told) {
         const struct cairn_route *route = NULL;
         struct cairn_route_params params;
         struct cairn_error err = {0};
-        char path[256];
-        snprintf(path, sizeof path, C "/tensors%s", cases[i][0]);
+        const char *path = TEXT(C "/tensors%s", cases[i][0]);
         EXPECT(cairn_route_match("GET", cairn_view_of(path), &route, &params, &err) ==
                CAIRN_INVALID);
         if (!EXPECT(strstr(err.message, cases[i][1]) != NULL))
@@ -135,23 +110,22 @@ static size_t tensor_path(char to[CAIRN_ROUTE_PATH_BYTES_MAX], size_t name_bytes
     return used + strlen(behind);
 }
 
-TEST(a_tensors_name_has_1024_bytes_in_a_path_and_no_more) {
+TEST(a_tensors_name_has_1024_bytes_in_a_path_and_no_more, err) {
     static char path[CAIRN_ROUTE_PATH_BYTES_MAX];
     struct cairn_route_params params;
-    struct cairn_error err = {0};
     const struct cairn_route *route = NULL;
     struct cairn_view view = {path, tensor_path(path, CAIRN_TENSOR_NAME_BYTES_MAX, "/data")};
     EXPECT_CODE(cairn_route_match("GET", view, &route, &params, &err), CAIRN_OK);
     EXPECT_EQ_U64(strlen(params.tensor), CAIRN_TENSOR_NAME_BYTES_MAX);
     view.size = tensor_path(path, CAIRN_TENSOR_NAME_BYTES_MAX + 1, "");
-    EXPECT(cairn_route_match("GET", view, &route, &params, &err) == CAIRN_INVALID);
-    EXPECT(strstr(err.message, "tensor name of more than 1024 bytes") != NULL);
+    EXPECT_FAILS(cairn_route_match("GET", view, &route, &params, &err), CAIRN_INVALID,
+                 "tensor name of more than 1024 bytes");
     view.size = tensor_path(path, CAIRN_TENSOR_NAME_BYTES_MAX, "/a"); /* two bytes too many */
     EXPECT(cairn_route_match("GET", view, &route, &params, &err) == CAIRN_INVALID);
     snprintf(path, sizeof path, C "/tensors");
     for (size_t i = 0; i < 60; i++) memcpy(path + strlen(path), "/a", 3);
-    EXPECT(cairn_route_match("GET", cairn_view_of(path), &route, &params, &err) == CAIRN_INVALID);
-    EXPECT(strstr(err.message, "too many segments") != NULL);
+    EXPECT_FAILS(cairn_route_match("GET", cairn_view_of(path), &route, &params, &err),
+                 CAIRN_INVALID, "too many segments");
 }
 
 TEST(only_tensors_have_control_bytes_and_backslashes_in_their_names) {
@@ -166,51 +140,23 @@ TEST(only_tensors_have_control_bytes_and_backslashes_in_their_names) {
 }
 
 TEST(paths_that_lie_about_their_segments_are_refused) {
-    static const char *const bad[] = {"",
-                                      "v1/runs",
-                                      "/v1//runs",
-                                      "/v1/runs/",
-                                      "//",
-                                      R "%00b",
-                                      "/v1/runs/%",
-                                      "/v1/runs/%4",
-                                      "/v1/runs/%zz",
-                                      "/v1/runs/../nodes",
-                                      "/v1/./runs",
-                                      "/v1/runs/%2e%2e/x",
-                                      R "/checkpoints/a\\b",
-                                      R "/checkpoints/%5c",
-                                      C "/shards/%2e%2e",
-                                      C "/shards/a%2F%2Fb",
-                                      C "/shards/a%2F..%2Fb",
-                                      C "/shards/%2Fa",
-                                      C "/shards/%c0%af",
-                                      C "/shards/\xc3\xa4",
-                                      C "/shards/%ff",
-                                      C "/shards/a%0ab",
-                                      "/v1/runs/a%2Fb/c",
-                                      "/v1/runs/a%252fb/c",
-                                      "/v1/runs/-a/c",
-                                      "/v1/runs/a..b/c",
-                                      R "/checkpoints/007",
-                                      R "/checkpoints/-1",
-                                      R "/checkpoints/1e3",
-                                      R "/checkpoints/Latest",
-                                      R "/checkpoints/ckpt_1",
-                                      R "/checkpoints/1000000000000",
-                                      R "/checkpoints/99999999999999999999",
-                                      "/v1/nodes/a%2fb",
-                                      "/v1/runs/ a/b",
-                                      "/v1/runs/a#b"};
     static const char *const methods[] = {"GET", "PUT"};
-    for (size_t i = 0; i < CAIRN_COUNT(bad); i++) {
+    EACH_TEXT(text, "", "v1/runs", "/v1//runs", "/v1/runs/", "//", R "%00b", "/v1/runs/%",
+              "/v1/runs/%4", "/v1/runs/%zz", "/v1/runs/../nodes", "/v1/./runs", "/v1/runs/%2e%2e/x",
+              R "/checkpoints/a\\b", R "/checkpoints/%5c", C "/shards/%2e%2e", C "/shards/a%2F%2Fb",
+              C "/shards/a%2F..%2Fb", C "/shards/%2Fa", C "/shards/%c0%af", C "/shards/\xc3\xa4",
+              C "/shards/%ff", C "/shards/a%0ab", "/v1/runs/a%2Fb/c", "/v1/runs/a%252fb/c",
+              "/v1/runs/-a/c", "/v1/runs/a..b/c", R "/checkpoints/007", R "/checkpoints/-1",
+              R "/checkpoints/1e3", R "/checkpoints/Latest", R "/checkpoints/ckpt_1",
+              R "/checkpoints/1000000000000", R "/checkpoints/99999999999999999999",
+              "/v1/nodes/a%2fb", "/v1/runs/ a/b", "/v1/runs/a#b") {
         struct cairn_route_params params;
         const char *name;
         enum cairn_code code = CAIRN_OK;
         for (size_t k = 0; k < 2 && code != CAIRN_INVALID; k++) {
-            code = match(methods[k], bad[i], &params, &name);
+            code = match(methods[k], text, &params, &name);
         }
-        if (!EXPECT(code == CAIRN_INVALID)) printf("  path: %s\n", bad[i]);
+        if (!EXPECT(code == CAIRN_INVALID)) printf("  path: %s\n", text);
     }
 }
 
@@ -227,22 +173,15 @@ TEST(a_slash_behind_the_model_folder_means_the_folder_and_behind_anything_else_i
     EXPECT_EQ_TEXT(name, "ui");
     EXPECT(match("GET", "/ui/0a1b2c3d/vendor/uplot.js", &params, &name) == CAIRN_OK);
     EXPECT_EQ_TEXT(params.shard, "0a1b2c3d/vendor/uplot.js");
-    static const char *const others[] = {
-        "/ui//",           "/ui/a/", C "/hf//",     C "/hf/a/",  C "/hf/a/hf/", C "/shards/hf/",
-        C "/shards/a/hf/", C "/",    C "/tensors/", "/v1/runs/", "/hf/"};
-    for (size_t i = 0; i < CAIRN_COUNT(others); i++)
-        EXPECT(match("GET", others[i], &params, &name) != CAIRN_OK);
+    EACH_TEXT(text, "/ui//", "/ui/a/", C "/hf//", C "/hf/a/", C "/hf/a/hf/", C "/shards/hf/",
+              C "/shards/a/hf/", C "/", C "/tensors/", "/v1/runs/", "/hf/")
+        EXPECT(match("GET", text, &params, &name) != CAIRN_OK);
 }
 
 TEST(a_bad_name_is_told_as_what_it_is_of) {
-    static const struct {
-        const char *path, *is;
-    } names[] = {{"/v1/operations/a%2Fb", "operation name: "},
-                 {"/v1/tokens/a..b", "token name: "},
-                 {"/v1/nodes/-a", "node name: "},
-                 {C "/leases/.x", "lease name: "},
-                 {"/v1/webhooks/a%20b/redeliver", "webhook name: "}};
-    for (size_t i = 0; i < CAIRN_COUNT(names); i++) {
+    EACH(one, FIELDS(const char *path, *is), {"/v1/operations/a%2Fb", "operation name: "},
+         {"/v1/tokens/a..b", "token name: "}, {"/v1/nodes/-a", "node name: "},
+         {C "/leases/.x", "lease name: "}, {"/v1/webhooks/a%20b/redeliver", "webhook name: "}) {
         const struct cairn_route *route;
         struct cairn_route_params params;
         struct cairn_error err = {0};
@@ -250,12 +189,11 @@ TEST(a_bad_name_is_told_as_what_it_is_of) {
         enum cairn_code code = CAIRN_METHOD;
         for (size_t m = 0; code == CAIRN_METHOD && m < CAIRN_COUNT(methods); m++) {
             err = (struct cairn_error){0};
-            code =
-                cairn_route_match(methods[m], cairn_view_of(names[i].path), &route, &params, &err);
+            code = cairn_route_match(methods[m], cairn_view_of(one->path), &route, &params, &err);
         }
         EXPECT(code == CAIRN_INVALID);
-        if (!EXPECT(cairn_text_starts(err.message, names[i].is)))
-            printf("  %s: %s\n", names[i].path, err.message);
+        if (!EXPECT(cairn_text_starts(err.message, one->is)))
+            printf("  %s: %s\n", one->path, err.message);
     }
 }
 
@@ -277,40 +215,31 @@ TEST(long_paths_names_and_many_segments_are_refused) {
 }
 
 TEST(an_unknown_path_is_404_and_a_known_one_with_another_method_is_405) {
-    static const struct {
-        const char *method, *path, *allow;
-        enum cairn_code code;
-    } cases[] = {
-        {"GET", "/", "", CAIRN_NOT_FOUND},
-        {"GET", "/v1", "", CAIRN_NOT_FOUND},
-        {"GET", "/v1/runs/llm", "", CAIRN_NOT_FOUND},
-        {"GET", R "/attempt", "", CAIRN_NOT_FOUND},
-        {"GET", C "/manifest/x", "", CAIRN_NOT_FOUND},
-        {"POST", R, "PUT, GET, PATCH, DELETE, HEAD", CAIRN_METHOD},
-        {"TRACE", R "/checkpoints", "POST, GET, HEAD", CAIRN_METHOD},
-        {"GET", R "/attempts", "POST", CAIRN_METHOD},
-        {"get", "/livez", "GET, HEAD", CAIRN_METHOD},
-        {"DELETE", C "/shards/x/data", "GET, HEAD", CAIRN_METHOD},
-        {"DELETE", C "/shards/x", "GET, HEAD", CAIRN_METHOD},
-        {"PUT", C "/tensors/x", "GET, HEAD", CAIRN_METHOD},
-        {"PUT", C "/tensors/x/data", "GET, HEAD", CAIRN_METHOD},
-        {"", "/livez", "GET, HEAD", CAIRN_METHOD},
-    };
-    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+    EACH(one, FIELDS(const char *method, *path, *allow; enum cairn_code code),
+         {"GET", "/", "", CAIRN_NOT_FOUND}, {"GET", "/v1", "", CAIRN_NOT_FOUND},
+         {"GET", "/v1/runs/llm", "", CAIRN_NOT_FOUND}, {"GET", R "/attempt", "", CAIRN_NOT_FOUND},
+         {"GET", C "/manifest/x", "", CAIRN_NOT_FOUND},
+         {"POST", R, "PUT, GET, PATCH, DELETE, HEAD", CAIRN_METHOD},
+         {"TRACE", R "/checkpoints", "POST, GET, HEAD", CAIRN_METHOD},
+         {"GET", R "/attempts", "POST", CAIRN_METHOD}, {"get", "/livez", "GET, HEAD", CAIRN_METHOD},
+         {"DELETE", C "/shards/x/data", "GET, HEAD", CAIRN_METHOD},
+         {"DELETE", C "/shards/x", "GET, HEAD", CAIRN_METHOD},
+         {"PUT", C "/tensors/x", "GET, HEAD", CAIRN_METHOD},
+         {"PUT", C "/tensors/x/data", "GET, HEAD", CAIRN_METHOD},
+         {"", "/livez", "GET, HEAD", CAIRN_METHOD}) {
         struct cairn_route_params params;
         const char *name;
         char allow[CAIRN_ROUTE_ALLOW_BYTES];
-        EXPECT(match(cases[i].method, cases[i].path, &params, &name) == cases[i].code);
-        cairn_route_allow(cairn_view_of(cases[i].path), allow);
-        EXPECT_EQ_TEXT(allow, cases[i].allow);
+        EXPECT(match(one->method, one->path, &params, &name) == one->code);
+        cairn_route_allow(cairn_view_of(one->path), allow);
+        EXPECT_EQ_TEXT(allow, one->allow);
     }
 }
 
 TEST(a_target_splits_at_its_first_question_mark) {
     struct cairn_view path, query;
     cairn_route_split(CAIRN_VIEW("/a/b?x=1?y"), &path, &query);
-    EXPECT_EQ_U64(path.size, 4);
-    EXPECT_EQ_U64(query.size, 5);
+    EXPECT_ALL_U64(path.size, 4, query.size, 5);
     cairn_route_split(CAIRN_VIEW("/a"), &path, &query);
     EXPECT_EQ_U64(path.size, 2);
     EXPECT(query.data == NULL);
@@ -344,10 +273,10 @@ TEST(a_tensors_name_in_a_query_is_any_text) {
 }
 
 TEST(a_query_that_is_ambiguous_is_refused) {
-    static const char *const bad[] = {"a=1&a=2", "a=1&%61=2", "=1",    "&",    "a=1&",  "a=1&&b=2",
-                                      "a=%",     "a=%0",      "a=%00", "a=\n", "a=%ff", "a=%5c"};
     struct cairn_query query;
-    for (size_t i = 0; i < CAIRN_COUNT(bad); i++) EXPECT(parse(bad[i], &query) == CAIRN_INVALID);
+    EACH_TEXT(text, "a=1&a=2", "a=1&%61=2", "=1", "&", "a=1&", "a=1&&b=2", "a=%", "a=%0", "a=%00",
+              "a=\n", "a=%ff", "a=%5c")
+        EXPECT(parse(text, &query) == CAIRN_INVALID);
     char many[512] = "";
     for (int i = 0; i < 33; i++) {
         size_t used = strlen(many);
@@ -361,21 +290,20 @@ TEST(a_query_that_is_ambiguous_is_refused) {
     EXPECT(parse(longest, &query) == CAIRN_OK);
 }
 
-TEST(unknown_query_names_are_refused_by_name) {
+TEST(unknown_query_names_are_refused_by_name, err) {
     static const char known[] = "limit, cursor";
     struct cairn_query query;
-    struct cairn_error err = {0};
     EXPECT(parse("limit=3&cursor=x", &query) == CAIRN_OK);
     EXPECT_CODE(cairn_query_only(&query, known, &err), CAIRN_OK);
     EXPECT(parse("limit=3&cursr=x", &query) == CAIRN_OK);
-    EXPECT_CODE(cairn_query_only(&query, known, &err), CAIRN_INVALID);
-    EXPECT(strstr(err.message, "\"cursr\": there are limit, cursor") != NULL);
-    EXPECT_CODE(cairn_query_only(&query, "", &err), CAIRN_INVALID);
-    EXPECT(strstr(err.message, "\"limit\": this path has none") != NULL);
+    EXPECT_FAILS(cairn_query_only(&query, known, &err), CAIRN_INVALID,
+                 "\"cursr\": there are limit, cursor");
+    EXPECT_FAILS(cairn_query_only(&query, "", &err), CAIRN_INVALID,
+                 "\"limit\": this path has none");
     EXPECT(parse("limit,%20cursor", &query) == CAIRN_OK);
     EXPECT_CODE(cairn_query_only(&query, known, &err), CAIRN_INVALID);
-    EXPECT(cairn_query_parse(CAIRN_VIEW("a=1&b=2&a=1"), &query, &err) == CAIRN_INVALID);
-    EXPECT(strstr(err.message, "\"a\" twice") != NULL);
+    EXPECT_FAILS(cairn_query_parse(CAIRN_VIEW("a=1&b=2&a=1"), &query, &err), CAIRN_INVALID,
+                 "\"a\" twice");
 }
 
 /* Whatever is taken, is taken in a form that keys and handlers can trust. */

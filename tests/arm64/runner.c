@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Runs tests of tests/arm64/run and tests/musl/run without CUnit, which is not there for them. */
 #include <stdarg.h>
-#include <time.h>
 
-#include "common/crc.h"
 #include "tests/harness.h"
 
 #define TESTS_MAX 256

@@ -3,10 +3,6 @@
 #include "tests/client/cuda.h"
 
 #include <dlfcn.h>
-#include <stdlib.h>
-
-#include "common/crc.h"
-#include "tests/client/staged.h"
 
 struct cairn_cuda_calls cairn_cuda;
 
@@ -18,9 +14,8 @@ static bool find(void *library, const char *name, void *ret) {
 
 /* By its path, before anything asks for the soname: from then on it is the process's runtime. */
 bool cairn_cuda_have_runtime(void) {
-    char path[600];
     const char *folder = getenv("CAIRN_BIN_DIR");
-    snprintf(path, sizeof path, "%s/fake_cuda/libcudart.so.13", folder ? folder : ".");
+    const char *path = TEXT("%s/fake_cuda/libcudart.so.13", folder ? folder : ".");
     void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
     if (!EXPECT(library != NULL)) return false;
     if (!find(library, "cudaSetDevice", &cairn_cuda.set_device) ||
@@ -103,31 +98,20 @@ const char *cairn_cuda_no_kernels(void) {
     if (!cairn_cuda_have_runtime() || !EXPECT(rank_open(&rank, 1, &err) == CAIRN_OK))
         return "the fake cannot be used";
     void *memory = cairn_cuda_filled(0, &number, sizeof number);
-    const struct cairn_tensor_piece piece = {.size = sizeof piece,
-                                             .name = "w",
-                                             .dtype = "BF16",
-                                             .source_dtype = "F32",
-                                             .dimension_count = 1,
-                                             .shape = one,
-                                             .kind = CAIRN_LOCAL,
-                                             .source = memory,
-                                             .source_bytes = 4,
-                                             .memory = CAIRN_MEMORY_CUDA};
+    const struct cairn_tensor_piece piece =
+        SIZED(cairn_tensor_piece, .name = "w", .dtype = "BF16", .source_dtype = "F32",
+              .dimension_count = 1, .shape = one, .kind = CAIRN_LOCAL, .source = memory,
+              .source_bytes = 4, .memory = CAIRN_MEMORY_CUDA);
     enum cairn_code code = cairn_cuda_save_one(rank.session, 1, &piece, &err);
     cairn_cuda.release(memory);
     if (code == CAIRN_OK) return NULL;
-    EXPECT_CODE(code, CAIRN_UNSUPPORTED);
-    EXPECT(strstr(err.message, "tensor w: this libcairn_cuda.so was built without nvcc") != NULL);
+    EXPECT_FAILS(code, CAIRN_UNSUPPORTED, "tensor w: this libcairn_cuda.so was built without nvcc");
     return "libcairn_cuda.so was built without nvcc";
 }
 
 void cairn_cuda_expect_nothing_left(void) {
     struct fake_cuda_state state;
     cairn_cuda.state(&state);
-    EXPECT_EQ_U64(state.streams, 0);
-    EXPECT_EQ_U64(state.events, 0);
-    EXPECT_EQ_U64(state.registered, 0);
-    EXPECT_EQ_U64(state.modules, 0);
-    EXPECT_EQ_U64(state.pinned, 0);
-    EXPECT_EQ_U64(state.primaries, 0);
+    EXPECT_ALL_U64(state.streams, 0, state.events, 0, state.registered, 0, state.modules, 0,
+                   state.pinned, 0, state.primaries, 0);
 }

@@ -46,5 +46,23 @@ enum cairn_code cairn_cuda_save_one(struct cairn_session *session, uint64_t step
                                     struct cairn_error *err);
 /* Why nothing is gathered, converted or summed on a device; NULL: it is. */
 const char *cairn_cuda_no_kernels(void);
+#define NEEDS_KERNELS()                                                                            \
+    do {                                                                                           \
+        const char *no_kernels = cairn_cuda_no_kernels();                                          \
+        if (no_kernels) SKIP(no_kernels);                                                          \
+    } while (0)
 /* Of streams, events and page-locked memory; what a session keeps goes with it. */
 void cairn_cuda_expect_nothing_left(void);
+/* Memory of a device with these bytes; the process's runtime is the fake. When the test ends
+ * nothing of libcairn's is left there, and it is given back. */
+struct cairn_device {
+    void *memory;
+};
+static inline void cairn_device_release(struct cairn_device *device) {
+    cairn_cuda_expect_nothing_left();
+    cairn_cuda.release(device->memory);
+}
+#define DEVICE(type, name, ...)                                                                    \
+    REQUIRE(cairn_cuda_have_runtime());                                                            \
+    CAIRN_AUTO(device) name##_of = {cairn_cuda_filled(__VA_ARGS__)};                               \
+    type *name = name##_of.memory

@@ -19,6 +19,9 @@ static_assert(CAIRN_CUDA_HOST_READ_ONLY == cudaHostRegisterReadOnly, "flag");
 static_assert(CAIRN_CUDA_HOST_PORTABLE == cudaHostRegisterPortable, "flag");
 static_assert((int)CAIRN_CUDA_READ_ONLY_SUPPORTED == cudaDevAttrHostRegisterReadOnlySupported,
               "attribute");
+#if CUDART_VERSION >= 12020 /* an enumerator, which the preprocessor does not see */
+static_assert((int)CAIRN_CUDA_HOST_NUMA_NODE == cudaDevAttrHostNumaId, "attribute");
+#endif
 static_assert((int)CAIRN_CUDA_CAPTURE_RELAXED == CU_STREAM_CAPTURE_MODE_RELAXED, "mode");
 static_assert((int)CAIRN_CUDA_CONTEXT_OF == CU_POINTER_ATTRIBUTE_CONTEXT, "attribute");
 static_assert((int)CAIRN_CUDA_BEGIN_OF == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, "attribute");

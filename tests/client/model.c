@@ -2,12 +2,7 @@
 /* One truth, any split. */
 #include "tests/client/model.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "tests/client/stage.h"
-#include "tests/harness.h"
 
 #define ROWS MODEL_ROWS
 #define COLUMNS MODEL_COLUMNS
@@ -34,28 +29,14 @@ static enum cairn_code describe_sharded(const struct cairn_model *model, struct 
     share(COLUMNS, rank, ranks, &corner[1], &extent[1]);
     for (size_t row = 0; row < ROWS; row++)
         memcpy(columns + row * extent[1], model->box + row * COLUMNS + corner[1], extent[1] * 4);
-    const struct cairn_tensor_piece flat = {.size = sizeof flat,
-                                            .name = "flat",
-                                            .dtype = "BF16",
-                                            .dimension_count = 2,
-                                            .shape = shape,
-                                            .kind = CAIRN_SHARDED,
-                                            .form = CAIRN_FLAT,
-                                            .start = &start,
-                                            .count = &count,
-                                            .source = model->flat + start,
-                                            .source_bytes = count * 2};
-    const struct cairn_tensor_piece box = {.size = sizeof box,
-                                           .name = "box",
-                                           .dtype = "U32",
-                                           .dimension_count = 2,
-                                           .shape = shape,
-                                           .kind = CAIRN_SHARDED,
-                                           .form = CAIRN_BOX,
-                                           .start = corner,
-                                           .count = extent,
-                                           .source = columns,
-                                           .source_bytes = ROWS * extent[1] * 4};
+    const struct cairn_tensor_piece flat =
+        SIZED(cairn_tensor_piece, .name = "flat", .dtype = "BF16", .dimension_count = 2,
+              .shape = shape, .kind = CAIRN_SHARDED, .form = CAIRN_FLAT, .start = &start,
+              .count = &count, .source = model->flat + start, .source_bytes = count * 2);
+    const struct cairn_tensor_piece box =
+        SIZED(cairn_tensor_piece, .name = "box", .dtype = "U32", .dimension_count = 2,
+              .shape = shape, .kind = CAIRN_SHARDED, .form = CAIRN_BOX, .start = corner,
+              .count = extent, .source = columns, .source_bytes = ROWS * extent[1] * 4);
     CAIRN_TRY(cairn_save_tensor(save, &flat, err));
     return cairn_save_tensor(save, &box, err);
 }
@@ -64,35 +45,15 @@ static enum cairn_code describe_rest(const struct cairn_model *model, struct cai
                                      const uint32_t *rank, struct cairn_error *err) {
     static const uint64_t shape[2] = {ROWS, COLUMNS}, thousand[1] = {1000}, one[1] = {1}, none[1];
     const struct cairn_tensor_piece pieces[] = {
-        {.size = sizeof pieces[0],
-         .name = "same",
-         .dtype = "F64",
-         .dimension_count = 1,
-         .shape = thousand,
-         .kind = CAIRN_REPLICATED,
-         .source = model->same,
-         .source_bytes = sizeof model->same},
-        {.size = sizeof pieces[0],
-         .name = "own",
-         .dtype = "U32",
-         .dimension_count = 1,
-         .shape = one,
-         .kind = CAIRN_LOCAL,
-         .source = rank,
-         .source_bytes = 4},
-        {.size = sizeof pieces[0],
-         .name = "empty",
-         .dtype = "F32",
-         .dimension_count = 1,
-         .shape = none,
-         .kind = CAIRN_REPLICATED},
-        {.size = sizeof pieces[0],
-         .name = "tied",
-         .dtype = "BF16",
-         .dimension_count = 2,
-         .shape = shape,
-         .kind = CAIRN_ALIAS,
-         .alias_of = "flat"},
+        SIZED(cairn_tensor_piece, .name = "same", .dtype = "F64", .dimension_count = 1,
+              .shape = thousand, .kind = CAIRN_REPLICATED, .source = model->same,
+              .source_bytes = sizeof model->same),
+        SIZED(cairn_tensor_piece, .name = "own", .dtype = "U32", .dimension_count = 1, .shape = one,
+              .kind = CAIRN_LOCAL, .source = rank, .source_bytes = 4),
+        SIZED(cairn_tensor_piece, .name = "empty", .dtype = "F32", .dimension_count = 1,
+              .shape = none, .kind = CAIRN_REPLICATED),
+        SIZED(cairn_tensor_piece, .name = "tied", .dtype = "BF16", .dimension_count = 2,
+              .shape = shape, .kind = CAIRN_ALIAS, .alias_of = "flat"),
     };
     for (size_t i = 0; i < CAIRN_COUNT(pieces); i++)
         CAIRN_TRY(cairn_save_tensor(save, &pieces[i], err));
@@ -147,46 +108,18 @@ static enum cairn_code read_all(const struct cairn_model *model, struct cairn_re
     share(ROWS, rank, ranks, &first[0], &rows[0]);
     snprintf(shard, sizeof shard, "rank-%05" PRIu32 "/rng.bin", rank % saved_by);
     const struct cairn_read reads[] = {
-        {.size = sizeof reads[0],
-         .tensor = "tied",
-         .into = got->whole,
-         .into_bytes = sizeof got->whole},
-        {.size = sizeof reads[0],
-         .tensor = "flat",
-         .form = CAIRN_FLAT,
-         .start = &part,
-         .count = &part_count,
-         .into = got->part,
-         .into_bytes = part_count * 2},
-        {.size = sizeof reads[0],
-         .tensor = "box",
-         .form = CAIRN_BOX,
-         .start = first,
-         .count = rows,
-         .into = got->rows,
-         .into_bytes = rows[0] * COLUMNS * 4},
-        {.size = sizeof reads[0],
-         .tensor = "box",
-         .form = CAIRN_BOX,
-         .start = corner,
-         .count = extent,
-         .into = got->inner,
-         .into_bytes = sizeof got->inner},
-        {.size = sizeof reads[0],
-         .tensor = "own",
-         .local_rank_of = rank % saved_by,
-         .into = &got->own,
-         .into_bytes = 4},
-        {.size = sizeof reads[0],
-         .tensor = "same",
-         .into = got->same,
-         .into_bytes = sizeof got->same},
-        {.size = sizeof reads[0], .tensor = "empty"},
-        {.size = sizeof reads[0],
-         .shard = shard,
-         .bytes = UINT64_MAX,
-         .into = &got->raw,
-         .into_bytes = 4},
+        SIZED(cairn_read, .tensor = "tied", .into = got->whole, .into_bytes = sizeof got->whole),
+        SIZED(cairn_read, .tensor = "flat", .form = CAIRN_FLAT, .start = &part,
+              .count = &part_count, .into = got->part, .into_bytes = part_count * 2),
+        SIZED(cairn_read, .tensor = "box", .form = CAIRN_BOX, .start = first, .count = rows,
+              .into = got->rows, .into_bytes = rows[0] * COLUMNS * 4),
+        SIZED(cairn_read, .tensor = "box", .form = CAIRN_BOX, .start = corner, .count = extent,
+              .into = got->inner, .into_bytes = sizeof got->inner),
+        SIZED(cairn_read, .tensor = "own", .local_rank_of = rank % saved_by, .into = &got->own,
+              .into_bytes = 4),
+        SIZED(cairn_read, .tensor = "same", .into = got->same, .into_bytes = sizeof got->same),
+        SIZED(cairn_read, .tensor = "empty"),
+        SIZED(cairn_read, .shard = shard, .bytes = UINT64_MAX, .into = &got->raw, .into_bytes = 4),
     };
     CAIRN_TRY(cairn_restore_read(restore, reads, CAIRN_COUNT(reads), 0, err));
     CAIRN_TRY(compare(!memcmp(got->whole, model->flat, sizeof got->whole), "tied", err));

@@ -10,16 +10,11 @@
  */
 #pragma once
 
-#include <cairn/cairn.h>
-
-#include "common/clock.h"
 #include "tests/client/stage.h"
-#include "tests/harness.h"
 #include "tests/support/world.h"
 
 #define TEAM_MAX 3
 #define TEAM_BYTES (4 * CAIRN_MIB)
-#define TEAM_WAIT_MS 20000
 
 struct cairn_team {
     struct cairn_world world;
@@ -47,17 +42,10 @@ static inline void cairn_team_release(struct cairn_team *team) {
 
 /* Of rank `rank`; the job's name is "job-1". */
 static inline struct cairn_open_options team_options(const struct cairn_team *team, uint32_t rank) {
-    return (struct cairn_open_options){.size = sizeof(struct cairn_open_options),
-                                       .run = "llm/7b",
-                                       .job = "job-1",
-                                       .rank = rank,
-                                       .world_size = team->ranks,
-                                       .local_rank = rank,
-                                       .local_world_size = team->ranks,
-                                       .bytes = TEAM_BYTES,
-                                       .socket = team->world.sockets[0],
-                                       .wait_staged_ms = 2000,
-                                       .timeout_ms = 10000};
+    return SIZED(cairn_open_options, .run = "llm/7b", .job = "job-1", .rank = rank,
+                 .world_size = team->ranks, .local_rank = rank, .local_world_size = team->ranks,
+                 .bytes = TEAM_BYTES, .socket = team->world.sockets[0], .wait_staged_ms = 2000,
+                 .timeout_ms = HANG_MS);
 }
 
 static inline enum cairn_code team_world(struct cairn_team *ret, uint32_t ranks,
@@ -82,6 +70,11 @@ static inline enum cairn_code team_open(struct cairn_team *ret, uint32_t ranks,
     if (!cairn_world_possible()) SKIP("cairn-server and cairn-uploader are not built here");       \
     REQUIRE_OK(team_open(&team, (count), &err))
 
+/* All of them have begun a save of that step. */
+#define TEAM_BEGUN(count, step)                                                                    \
+    TEAM(count);                                                                                   \
+    REQUIRE_OK(team_begin(&team, (step), NULL, &err))
+
 static inline enum cairn_code team_begin(struct cairn_team *team, uint64_t step,
                                          const struct cairn_save_options *options,
                                          struct cairn_error *err) {
@@ -93,16 +86,9 @@ static inline enum cairn_code team_begin(struct cairn_team *team, uint64_t step,
     return CAIRN_OK;
 }
 
-/* UPLOADER_GONE and TIMEOUT are not final: ask again. */
 static inline enum cairn_code team_commit(struct cairn_team *team, struct cairn_error *err) {
-    for (uint32_t rank = 0; rank < team->ranks; rank++) {
-        uint64_t deadline_ms = cairn_mono_ms() + TEAM_WAIT_MS;
-        enum cairn_code code;
-        do code = cairn_save_wait(team->saves[rank], CAIRN_COMMITTED, 2000, err);
-        while ((code == CAIRN_UPLOADER_GONE || code == CAIRN_TIMEOUT) &&
-               cairn_mono_ms() < deadline_ms);
-        CAIRN_TRY(code);
-    }
+    for (uint32_t rank = 0; rank < team->ranks; rank++)
+        CAIRN_TRY(cairn_test_reach(team->saves[rank], CAIRN_COMMITTED, err));
     return CAIRN_OK;
 }
 
@@ -116,9 +102,22 @@ static inline enum cairn_code team_finish(struct cairn_team *team, struct cairn_
 /* By rank 0. ref NULL: "latest". */
 static inline enum cairn_code team_restore(struct cairn_team *team, const char *ref,
                                            struct cairn_error *err) {
-    const struct cairn_restore_options options = {.size = sizeof options,
-                                                  .ref = ref ? ref : "latest"};
+    const struct cairn_restore_options options =
+        SIZED(cairn_restore_options, .ref = ref ? ref : "latest");
     cairn_restore_free(team->restore);
     team->restore = NULL;
     return cairn_restore_open(team->sessions[0], &options, &team->restore, NULL, err);
+}
+
+/* The latest one, once it is committed; once it is staged, too. */
+static inline enum cairn_code team_commit_and_restore(struct cairn_team *team,
+                                                      struct cairn_error *err) {
+    CAIRN_TRY(team_commit(team, err));
+    return team_restore(team, NULL, err);
+}
+
+static inline enum cairn_code team_finish_and_restore(struct cairn_team *team,
+                                                      struct cairn_error *err) {
+    CAIRN_TRY(team_finish(team, err));
+    return team_restore(team, NULL, err);
 }

@@ -2,11 +2,8 @@
 /* ctest: labels=tsan */
 /* copy: one shard by one thread and by several, against the plain concatenation of its runs. */
 #include <dirent.h>
-#include <pthread.h>
-#include <stdlib.h>
 
 #include "client/save/copy.h"
-#include "common/crc.h"
 #include "tests/harness.h"
 
 /* Odd sizes, one of none, and pieces that reach over blocks and over segments of 16 MiB. */
@@ -100,8 +97,7 @@ static size_t threads_here(void) {
     return count;
 }
 
-TEST(one_thread_or_four_copy_the_same_bytes_and_make_the_same_checksums) /* copy.h#1, #2 */
-{
+TEST(one_thread_or_four_copy_the_same_bytes_and_make_the_same_checksums) { /* copy.h#1, #2 */
     for (uint32_t threads = 1; threads <= 4; threads += 3) {
         struct shard shard;
         struct cairn_error err = {0};
@@ -113,40 +109,33 @@ TEST(one_thread_or_four_copy_the_same_bytes_and_make_the_same_checksums) /* copy
     }
 }
 
-TEST(a_shard_may_be_copied_by_parts_each_by_other_threads) /* copy.h#6 */
-{
-    static const uint64_t ends[] = {16 * CAIRN_MIB, 48 * CAIRN_MIB, 0};
+TEST(a_shard_may_be_copied_by_parts_each_by_other_threads, err) { /* copy.h#6 */
     struct shard shard;
-    struct cairn_error err = {0};
     struct cairn_client_copy order;
     open_shard(&shard);
     order = order_of(&shard, 1);
-    for (size_t i = 0; i < CAIRN_COUNT(ends); i++) {
+    EACH_OF(uint64_t, number, 16 * CAIRN_MIB, 48 * CAIRN_MIB, 0) {
         order.from = order.until;
-        order.until = ends[i];
-        order.threads = (uint32_t)i + 1;
+        order.until = number;
+        order.threads = (uint32_t)AT_OF(number) + 1;
         EXPECT_CODE(cairn_client_copy(&order, &err), CAIRN_OK);
-        EXPECT_EQ_U64(shard.told, ends[i] ? ends[i] : shard.bytes);
+        EXPECT_EQ_U64(shard.told, number ? number : shard.bytes);
     }
     expect_copied(&shard);
     close_shard(&shard);
 }
 
-TEST(a_copy_that_is_refused_ends_with_its_threads) /* copy.h#3 */
-{
+TEST(a_copy_that_is_refused_ends_with_its_threads, err) { /* copy.h#3 */
     struct shard shard;
-    struct cairn_error err = {0};
     size_t before = threads_here();
     open_shard(&shard);
     shard.refuse = true;
     EXPECT_CODE(copy(&shard, 4, &err), CAIRN_CANCELLED);
-    EXPECT_EQ_U64(shard.calls, 1);
-    EXPECT_EQ_U64(threads_here(), before);
+    EXPECT_ALL_U64(shard.calls, 1, threads_here(), before);
     close_shard(&shard);
 }
 
-TEST(a_shard_without_bytes_needs_nothing) {
-    struct cairn_error err = {0};
+TEST(a_shard_without_bytes_needs_nothing, err) {
     const struct cairn_client_run none = {0};
     const struct cairn_client_copy order = {.runs = &none, .run_count = 1, .threads = 1};
     EXPECT_CODE(cairn_client_copy(&order, &err), CAIRN_OK);
@@ -255,16 +244,15 @@ TEST(strided_and_filled_pieces_are_staged_as_their_row_major_bytes_by_any_number
     }
 }
 
-TEST(a_fill_function_that_fails_ends_the_copy_and_is_named) /* copy.h#4 */
-{
+TEST(a_fill_function_that_fails_ends_the_copy_and_is_named) { /* copy.h#4 */
     for (int call = 1; call <= 2; call++) {
         struct views views;
         struct cairn_error err = {0};
         size_t before = threads_here();
         open_views(&views);
         views.filled.refuse_from = call;
-        EXPECT_CODE(copy_views(&views, 3, &err), CAIRN_SOURCE_GONE);
-        EXPECT(strstr(err.message, "tensor lazy: its fill function returned 5") != NULL);
+        EXPECT_FAILS(copy_views(&views, 3, &err), CAIRN_SOURCE_GONE,
+                     "tensor lazy: its fill function returned 5");
         EXPECT_EQ_U64(threads_here(), before);
         close_views(&views);
     }

@@ -3,12 +3,8 @@
 /* copying: real copies, and by how many threads each goes. What they took is the machine's; which
  * numbers are tried before anything is decided is not. */
 #include <sched.h>
-#include <stdlib.h>
-#include <unistd.h>
 
-#include "api/table/dtype.h"
 #include "client/save/threads.h"
-#include "common/crc.h"
 #include "tests/client/rank.h"
 
 #define BYTES (128 * CAIRN_MIB) /* two threads learn from it, and it is one leg */
@@ -92,8 +88,7 @@ static struct cairn_client_copied copy(struct shard *shard, uint32_t ranks, uint
     shard->told = 0;
     EXPECT_CODE(cairn_client_copying(&session, &order, &ret, &err), CAIRN_OK);
     EXPECT(shard->in_order);
-    EXPECT_EQ_U64(shard->told, shard->bytes);
-    EXPECT_EQ_U64(ret.bytes, shard->bytes);
+    EXPECT_ALL_U64(shard->told, shard->bytes, ret.bytes, shard->bytes);
     EXPECT(ret.us > 0 && cairn_client_copied_rate(&ret) > 0);
     return ret;
 }
@@ -105,21 +100,18 @@ static void forget(struct shard *shard) {
     EXPECT_EQ_U64(copy(&small, CORES, 0).threads, 1);
 }
 
-TEST(a_rank_begins_with_half_of_the_cores_that_it_has_for_itself) /* threads.h#7 */
-{
-    static const uint32_t rows[][4] = {/* cores, ranks, first, limit */
+TEST(a_rank_begins_with_half_of_the_cores_that_it_has_for_itself) { /* threads.h#7 */
+    static const uint32_t rows[][4] = {                             /* cores, ranks, first, limit */
                                        {128, 8, 4, 16}, {48, 8, 3, 6},  {4, 8, 1, 1},
                                        {4, 1, 2, 4},    {2, 1, 1, 2},   {8, 0, 4, 8},
                                        {0, 1, 1, 1},    {384, 1, 4, 64}};
     for (size_t i = 0; i < CAIRN_COUNT(rows); i++) {
         struct cairn_client_bounds bounds = cairn_client_copying_bounds(rows[i][0], rows[i][1]);
-        EXPECT_EQ_U64(bounds.first, rows[i][2]);
-        EXPECT_EQ_U64(bounds.limit, rows[i][3]);
+        EXPECT_ALL_U64(bounds.first, rows[i][2], bounds.limit, rows[i][3]);
     }
 }
 
-TEST(copies_of_plain_memory_are_compared_in_turns_also_by_another_session) /* threads.h#8, #4 */
-{
+TEST(copies_of_plain_memory_are_compared_in_turns_also_by_another_session) { /* threads.h#8, #4 */
     TWO_CORES();
     struct shard shard;
     open_shard(&shard, BYTES);
@@ -132,14 +124,12 @@ TEST(copies_of_plain_memory_are_compared_in_turns_also_by_another_session) /* th
     close_shard(&shard);
 }
 
-TEST(the_setting_wins_and_teaches_nothing) /* threads.h#6 */
-{
+TEST(the_setting_wins_and_teaches_nothing) { /* threads.h#6 */
     TWO_CORES();
     struct shard shard;
     open_shard(&shard, BYTES);
     forget(&shard);
-    EXPECT_EQ_U64(copy(&shard, 1, 3).threads, 3);
-    EXPECT_EQ_U64(copy(&shard, 1, 1).threads, 1);
+    EXPECT_ALL_U64(copy(&shard, 1, 3).threads, 3, copy(&shard, 1, 1).threads, 1);
     for (size_t i = 0; i < 2; i++) EXPECT_EQ_U64(copy(&shard, 1, 0).threads, turns[i]);
     close_shard(&shard);
 }
@@ -149,8 +139,7 @@ static int fill(void *owner, uint64_t offset, void *to, uint64_t bytes) {
     return 0;
 }
 
-TEST(what_functions_and_the_caller_write_teaches_nothing) /* threads.h#8 */
-{
+TEST(what_functions_and_the_caller_write_teaches_nothing) { /* threads.h#8 */
     TWO_CORES();
     struct shard plain, filled, written;
     open_shard(&plain, BYTES);
@@ -166,9 +155,8 @@ TEST(what_functions_and_the_caller_write_teaches_nothing) /* threads.h#8 */
         (struct cairn_client_run){plain.to, BYTES - 4 * CAIRN_MIB, 4 * CAIRN_MIB, &written.piece};
     forget(&plain);
     for (size_t i = 0; i < 2; i++) {
-        EXPECT_EQ_U64(copy(&filled, 1, 0).threads, 1);
-        EXPECT_EQ_U64(copy(&written, 1, 0).threads, 1);
-        EXPECT_EQ_U64(copy(&plain, 1, 0).threads, turns[i]);
+        EXPECT_ALL_U64(copy(&filled, 1, 0).threads, 1, copy(&written, 1, 0).threads, 1,
+                       copy(&plain, 1, 0).threads, turns[i]);
     }
     EXPECT(memcmp(plain.source, plain.to, plain.bytes) == 0);
     close_shard(&plain);
@@ -184,8 +172,7 @@ static void expect_sums(const struct shard *shard) {
     EXPECT(equal);
 }
 
-TEST(plain_memory_is_compared_leg_by_leg_and_strided_memory_by_whole_shards) /* threads.h#8 */
-{
+TEST(plain_memory_is_compared_leg_by_leg_and_strided_memory_by_whole_shards) { /* threads.h#8 */
     TWO_CORES();
     struct shard plain, strided;
     const uint64_t counts[2] = {LARGE / CAIRN_MIB, CAIRN_MIB};
@@ -200,8 +187,7 @@ TEST(plain_memory_is_compared_leg_by_leg_and_strided_memory_by_whole_shards) /* 
     forget(&plain);
     for (size_t i = 0; i < 4; i++) {
         struct cairn_client_copied how = copy(&strided, 1, 0);
-        EXPECT_EQ_U64(how.threads, turns[i]);
-        EXPECT_EQ_U64(how.part_bytes, LARGE);
+        EXPECT_ALL_U64(how.threads, turns[i], how.part_bytes, LARGE);
         if (i < 2) how = copy(&plain, 1, 0);
         if (i < 2) EXPECT_EQ_U64(how.part_bytes, i ? LARGE : 128 * CAIRN_MIB);
     }
@@ -243,26 +229,22 @@ static uint32_t sealed_threads(struct cairn_rank *rank, size_t number, bool *ret
     return (uint32_t)json_integer_value(json_object_get(seal.message, "copy_threads"));
 }
 
-TEST(saves_of_a_session_learn_and_their_seals_say_by_how_many_they_were_copied) {
+TEST(saves_of_a_session_learn_and_their_seals_say_by_how_many_they_were_copied, err) {
     TWO_CORES();
-    struct cairn_error err = {0};
     CAIRN_AUTO(rank) rank = {0};
     struct shard shard;
     bool rated = false;
     open_shard(&shard, BYTES);
     forget(&shard);
     REQUIRE_OK(rank_uploader(&rank, 1, &err));
-    struct cairn_open_options options = rank_options(&rank);
-    options.bytes = BYTES, options.timeout_ms = 60000;
-    REQUIRE_OK(cairn_open(&options, &rank.session, NULL, &err));
+    RANK_OPENS(options.bytes = BYTES, options.timeout_ms = HANG_MS);
     for (size_t i = 0; i < CAIRN_COUNT(turns); i++) {
-        struct cairn_save *save = NULL;
+        AUTO_SAVE *save = NULL;
         EXPECT_CODE(cairn_save_begin(rank.session, i + 1, NULL, &save, &err), CAIRN_OK);
         EXPECT_CODE(cairn_save_raw(save, "state.bin", shard.source, BYTES, &err), CAIRN_OK);
         EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_OK);
         EXPECT_EQ_U64(sealed_threads(&rank, i, &rated), turns[i]);
         EXPECT(rated);
-        cairn_save_free(save);
         cairn_fake_uploader_event(
             rank.fake, json_pack("{s:s, s:i, s:i}", "t", "free", "slab", 0, "owner", (int)i + 1));
     }

@@ -61,8 +61,7 @@ static enum cairn_code copy(const struct cairn_client_device *device, const stru
     return code;
 }
 
-TEST(any_range_of_any_box_comes_from_a_device_and_goes_into_one_as_in_host_memory) {
-    struct cairn_error err = {0};
+TEST(any_range_of_any_box_comes_from_a_device_and_goes_into_one_as_in_host_memory, err) {
     struct cairn_client_device device = {0};
     uint64_t state = cairn_test_seed();
     REQUIRE(cairn_cuda_have_runtime());
@@ -106,7 +105,7 @@ static struct box planes_of(int64_t more) {
     return ret;
 }
 
-/* Into a device: what comes from one in short rows is gathered there. */
+/* Into a device that has no memory to spare: with it, short rows are scattered there. */
 static void copy_in(const struct cairn_client_device *device, const struct box *box, uint64_t at,
                     uint64_t size, struct fake_cuda_state *ret) {
     struct cairn_error err = {0};
@@ -115,66 +114,59 @@ static void copy_in(const struct cairn_client_device *device, const struct box *
     cairn_strided_scatter(&box->strided, wanted, at, numbers, size);
     memcpy(got, numbers, size);
     cairn_cuda.reset();
+    cairn_cuda.room(BYTES); /* none for a scratch */
     EXPECT_CODE(copy(device, box, target, got, at, size, true, &err), CAIRN_OK);
     cairn_cuda.state(ret);
+    cairn_cuda.reset();
     EXPECT_EQ_U64(cairn_cuda.copy(stored, target, BYTES, 2, NULL), 0);
     EXPECT(memcmp(stored, wanted, sizeof stored) == 0);
     cairn_cuda.release(target);
 }
 
-TEST(alike_planes_are_one_copy_where_they_are_whole_rows_apart_and_one_each_where_not) {
-    static const struct {
-        int64_t more;
-        uint64_t at, bytes;
-        unsigned copies, rows, planes;
-    } cases[] = {
-        {0, 0, 800, 1, 0, 1},   /* all */
-        {32, 0, 800, 1, 0, 1},  /* a row further apart */
-        {4, 0, 800, 8, 8, 0},   /* no whole rows */
-        {0, 40, 720, 3, 2, 1},  /* three rows, six planes, three rows */
-        {0, 150, 170, 4, 2, 0}, /* half a row, two rows, a plane, a row */
-        {0, 100, 100, 1, 1, 0}, /* one plane */
-    };
-    struct cairn_error err = {0};
+TEST(alike_planes_are_one_copy_where_they_are_whole_rows_apart_and_one_each_where_not, err) {
     struct cairn_client_device device = {0};
     struct fake_cuda_state state;
     REQUIRE(cairn_cuda_have_runtime());
     for (size_t i = 0; i < BYTES; i++) numbers[i] = (uint8_t)(i * 31 + i / 256);
     REQUIRE_OK(cairn_client_device_open(&device, &err));
-    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
-        struct box box = planes_of(cases[i].more);
-        copy_in(&device, &box, cases[i].at, cases[i].bytes, &state);
-        EXPECT_EQ_U64(state.copies, cases[i].copies);
-        EXPECT_EQ_U64(state.rows_copies, cases[i].rows);
-        EXPECT_EQ_U64(state.planes_copies, cases[i].planes);
+    EACH(it, FIELDS(int64_t more; uint64_t at, bytes; unsigned copies, rows, planes),
+         {0, 0, 800, 1, 0, 1},   /* all */
+         {32, 0, 800, 1, 0, 1},  /* a row further apart */
+         {4, 0, 800, 8, 8, 0},   /* no whole rows */
+         {0, 40, 720, 3, 2, 1},  /* three rows, six planes, three rows */
+         {0, 150, 170, 4, 2, 0}, /* half a row, two rows, a plane, a row */
+         {0, 100, 100, 1, 1, 0},
+         /* one plane */) {
+        struct box box = planes_of(it->more);
+        copy_in(&device, &box, it->at, it->bytes, &state);
+        EXPECT_ALL_U64(state.copies, it->copies, state.rows_copies, it->rows, state.planes_copies,
+                       it->planes);
     }
     static const uint64_t count[4] = {3, 4, 5, 20};
     static const int64_t stride[4] = {5 * 6 * 32, 6 * 32, 32, 1};
     struct box box = {.elements = 1200}; /* of each five planes four */
     EXPECT(cairn_strided_make(1, 4, count, stride, &box.strided));
     copy_in(&device, &box, 0, 1200, &state);
-    EXPECT_EQ_U64(state.copies, 3);
-    EXPECT_EQ_U64(state.planes_copies, 3);
+    EXPECT_ALL_U64(state.copies, 3, state.planes_copies, 3);
     cairn_cuda.reset();
     box = planes_of(0);
     void *target = cairn_cuda_filled(0, numbers, BYTES);
+    cairn_cuda.room(BYTES);
     cairn_cuda.fail("Memcpy3DAsync", 0, 1, 0);
-    EXPECT_CODE(copy(&device, &box, target, got, 0, 800, true, &err), CAIRN_IO);
-    EXPECT(strstr(err.message, "cudaMemcpy3DAsync: cudaError") != NULL);
+    EXPECT_FAILS(copy(&device, &box, target, got, 0, 800, true, &err), CAIRN_IO,
+                 "cudaMemcpy3DAsync: cudaError");
     EXPECT_CODE(copy(&device, &box, target, got, 0, 800, true, &err), CAIRN_OK);
     cairn_client_device_release(&device);
     cairn_cuda.release(target);
 }
 
 /* What is kept goes with a job that fails, but not from under another one. */
-TEST(a_job_that_fails_leaves_the_kernels_to_one_that_is_under_way) {
-    struct cairn_error err = {0};
+TEST(a_job_that_fails_leaves_the_kernels_to_one_that_is_under_way, err) {
     struct cairn_client_device device = {0};
     struct cairn_device_job *job = NULL;
     struct fake_cuda_state state;
     struct box box = planes_of(4);
-    const char *missing = cairn_cuda_no_kernels();
-    if (missing) SKIP(missing);
+    NEEDS_KERNELS();
     for (size_t i = 0; i < BYTES; i++) numbers[i] = (uint8_t)(i * 31 + i / 256);
     void *memory = cairn_cuda_filled(0, numbers, BYTES);
     REQUIRE_OK(cairn_client_device_open(&device, &err));
@@ -195,8 +187,7 @@ TEST(a_job_that_fails_leaves_the_kernels_to_one_that_is_under_way) {
     cairn_cuda.fail("MemcpyAsync", 0, 1, 0);
     EXPECT_CODE(copy(&device, &box, memory, got, 0, 800, false, &err), CAIRN_IO);
     cairn_cuda.state(&state);
-    EXPECT_EQ_U64(state.modules, 0);
-    EXPECT_EQ_U64(state.streams, 0);
+    EXPECT_ALL_U64(state.modules, 0, state.streams, 0);
     EXPECT_CODE(copy(&device, &box, memory, got, 0, 800, false, &err), CAIRN_OK);
     EXPECT(memcmp(got, wanted, 800) == 0);
     cairn_client_device_release(&device);
@@ -204,33 +195,35 @@ TEST(a_job_that_fails_leaves_the_kernels_to_one_that_is_under_way) {
 }
 
 /* Rows of 16 KiB are copied from where they lie, and shorter ones by way of a scratch. */
-TEST(long_rows_are_copied_by_the_copy_engines_and_short_ones_are_gathered) {
-    static const struct {
-        uint64_t count[2];
-        int64_t stride[2];
-        unsigned rows_copies, gathers;
-    } cases[] = {{{3, 16384}, {20000, 1}, 1, 0},
-                 {{4, 16380}, {16382, 1}, 0, 1},
-                 {{200, 100}, {300, 1}, 0, 1},
-                 {{100, 300}, {1, 100}, 0, 1}};
-    struct cairn_error err = {0};
+TEST(long_rows_are_copied_by_the_copy_engines_and_short_ones_by_kernels_both_ways, err) {
     struct cairn_client_device device = {0};
     struct fake_cuda_state state;
-    const char *missing = cairn_cuda_no_kernels();
-    if (missing) SKIP(missing);
+    NEEDS_KERNELS();
     for (size_t i = 0; i < BYTES; i++) numbers[i] = (uint8_t)(i * 31 + i / 256);
     void *memory = cairn_cuda_filled(0, numbers, BYTES);
     REQUIRE_OK(cairn_client_device_open(&device, &err));
-    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
-        struct box box = {.elements = cases[i].count[0] * cases[i].count[1]};
-        EXPECT(cairn_strided_make(1, 2, cases[i].count, cases[i].stride, &box.strided));
+    EACH(one, FIELDS(uint64_t count[2]; int64_t stride[2]; unsigned rows_copies, gathers),
+         {{3, 16384}, {20000, 1}, 1, 0}, {{4, 16380}, {16382, 1}, 0, 1},
+         {{200, 100}, {300, 1}, 0, 1}, {{100, 300}, {1, 100}, 0, 1}) {
+        struct box box = {.elements = one->count[0] * one->count[1]};
+        EXPECT(cairn_strided_make(1, 2, one->count, one->stride, &box.strided));
         cairn_strided_gather(&box.strided, numbers, 0, wanted, box.elements);
         cairn_cuda.reset();
         EXPECT_CODE(copy(&device, &box, memory, got, 0, box.elements, false, &err), CAIRN_OK);
         EXPECT(memcmp(got, wanted, box.elements) == 0);
         cairn_cuda.state(&state);
-        EXPECT_EQ_U64(state.rows_copies, cases[i].rows_copies);
-        EXPECT_EQ_U64(state.gathers, cases[i].gathers);
+        EXPECT_ALL_U64(state.rows_copies, one->rows_copies, state.gathers, one->gathers);
+        memset(wanted, 7, sizeof wanted);
+        cairn_strided_scatter(&box.strided, wanted, 0, got, box.elements);
+        memset(stored, 7, sizeof stored);
+        void *target = cairn_cuda_filled(0, stored, BYTES);
+        EXPECT_CODE(copy(&device, &box, target, got, 0, box.elements, true, &err), CAIRN_OK);
+        cairn_cuda.state(&state);
+        EXPECT_EQ_U64(state.scatters, one->gathers);
+        EXPECT_EQ_U64(cairn_cuda.copy(stored, target, BYTES, 2, NULL), 0);
+        EXPECT(memcmp(stored, wanted, sizeof stored) == 0);
+        cairn_cuda.release(target);
+        cairn_strided_gather(&box.strided, numbers, 0, wanted, box.elements);
         cairn_client_device_release(&device); /* and what it keeps of the device's memory */
         REQUIRE_OK(cairn_client_device_open(&device, &err));
         cairn_cuda.room(BYTES);

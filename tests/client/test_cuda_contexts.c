@@ -2,12 +2,8 @@
 /* ctest: labels=tsan */
 /* What the plug-in leaves as it was: contexts of devices that the process does not use, the
  * contexts of its threads, and captures of graphs by others (fake_cuda.h). */
-#include <cairn/reads.h>
-#include <pthread.h>
-#include <stdlib.h>
 
 #include "tests/client/cuda.h"
-#include "tests/client/staged.h"
 
 #define SIDE 300
 #define ELEMENTS ((uint64_t)SIDE * SIDE)
@@ -30,8 +26,8 @@ struct life {
 };
 
 static enum cairn_code warm(struct life *life) {
-    const struct cairn_warmup_options options = {.size = sizeof options,
-                                                 .memory = CAIRN_MEMORY_CUDA};
+    const struct cairn_warmup_options options =
+        SIZED(cairn_warmup_options, .memory = CAIRN_MEMORY_CUDA);
     return cairn_warmup(life->rank.session, &options, &life->err);
 }
 
@@ -40,16 +36,10 @@ static enum cairn_code save(struct life *life) {
     static const uint64_t shape[2] = {SIDE, SIDE}, few[1] = {10};
     static const int64_t turned[2] = {1, SIDE};
     struct cairn_save *made = NULL;
-    struct cairn_tensor_piece piece = {.size = sizeof piece,
-                                       .name = "plain",
-                                       .dtype = "F32",
-                                       .dimension_count = 2,
-                                       .shape = shape,
-                                       .kind = CAIRN_LOCAL,
-                                       .source = life->memory,
-                                       .source_bytes = BYTES,
-                                       .memory = CAIRN_MEMORY_CUDA,
-                                       .stream = life->stream};
+    struct cairn_tensor_piece piece =
+        SIZED(cairn_tensor_piece, .name = "plain", .dtype = "F32", .dimension_count = 2,
+              .shape = shape, .kind = CAIRN_LOCAL, .source = life->memory, .source_bytes = BYTES,
+              .memory = CAIRN_MEMORY_CUDA, .stream = life->stream);
     CAIRN_TRY(cairn_save_begin(life->rank.session, 1, NULL, &made, &life->err));
     enum cairn_code code = cairn_save_tensor(made, &piece, &life->err);
     piece.name = "turned", piece.source_stride = turned;
@@ -68,13 +58,8 @@ static enum cairn_code save(struct life *life) {
 }
 
 static struct cairn_read read_of(const struct life *life) {
-    return (struct cairn_read){.size = sizeof(struct cairn_read),
-                               .shard = "a",
-                               .bytes = UINT64_MAX,
-                               .into = life->memory,
-                               .into_bytes = BYTES,
-                               .memory = CAIRN_MEMORY_CUDA,
-                               .stream = life->stream};
+    return SIZED(cairn_read, .shard = "a", .bytes = UINT64_MAX, .into = life->memory,
+                 .into_bytes = BYTES, .memory = CAIRN_MEMORY_CUDA, .stream = life->stream);
 }
 
 static enum cairn_code restore(struct life *life) {
@@ -142,8 +127,7 @@ static void release(struct life *life) {
 /* ---- tests ---- */
 
 /* The process's only context is not a primary one, so a call that opens one is seen. */
-TEST(no_call_opens_a_context_and_threads_have_afterwards_what_they_had) /* inside.h#1 */
-{
+TEST(no_call_opens_a_context_and_threads_have_afterwards_what_they_had) { /* inside.h#1 */
     struct life life = {.converts = !cairn_cuda_no_kernels()};
     struct fake_cuda_state state;
     void *context = NULL, *current = NULL;
@@ -211,8 +195,34 @@ TEST(a_warm_up_before_the_process_has_used_a_device_leaves_the_memory_to_the_fir
     cairn_cuda_expect_nothing_left();
 }
 
-TEST(a_capture_of_a_graph_by_another_thread_outlives_all_that_a_session_does) /* inside.h#2 */
-{
+static void *reserve_often(void *argument) {
+    struct life *life = argument;
+    for (int i = 0; i < 20 && !life->code; i++)
+        life->code = cairn_session_reserve(life->rank.session, RANK_BYTES, 0, 5000, &life->err);
+    return NULL;
+}
+
+/* The memory that a warm-up locks is not unmapped meanwhile: the runtime refuses what is not there,
+ * and a page-lock of it would stay. */
+TEST(a_warm_up_locks_the_memory_that_the_session_has_while_another_thread_reserves, err) {
+    struct life life = {0};
+    pthread_t thread;
+    const struct cairn_warmup_options options = {.size = sizeof options,
+                                                 .memory = CAIRN_MEMORY_CUDA};
+    REQUIRE(cairn_cuda_have_runtime());
+    REQUIRE(begin(&life));
+    life.memory = cairn_cuda_filled(0, numbers, BYTES);
+    REQUIRE(!pthread_create(&thread, NULL, reserve_often, &life));
+    for (int i = 0; i < 100; i++)
+        if (!EXPECT(cairn_warmup(life.rank.session, &options, &err) == CAIRN_OK)) break;
+    REQUIRE(!pthread_join(thread, NULL));
+    EXPECT_CODE(life.code, CAIRN_OK);
+    release(&life);
+    cairn_cuda.release(life.memory);
+    cairn_cuda_expect_nothing_left();
+}
+
+TEST(a_capture_of_a_graph_by_another_thread_outlives_all_that_a_session_does) { /* inside.h#2 */
     struct life life = {.converts = !cairn_cuda_no_kernels()};
     void *captured = NULL, *graph = NULL;
     REQUIRE(cairn_cuda_have_runtime());

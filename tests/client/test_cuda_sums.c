@@ -2,11 +2,8 @@
 /* ctest: labels=tsan lacks=nvcc */
 /* Checksums that a device makes of what it copies, and small tensors that it puts together before
  * (fake_cuda.h). */
-#include <stdlib.h>
-
 #include "client/device/device.h"
 #include "tests/client/cuda.h"
-#include "tests/client/staged.h"
 
 #define SESSION_BYTES (32 * CAIRN_MIB)
 #define LARGE_BYTES (18 * CAIRN_MIB + 4)
@@ -22,15 +19,9 @@ static enum cairn_code open_rank(struct cairn_rank *rank, uint32_t threads,
 
 static struct cairn_tensor_piece bytes_piece(const char *name, const void *memory,
                                              const uint64_t *size) {
-    return (struct cairn_tensor_piece){.size = sizeof(struct cairn_tensor_piece),
-                                       .name = name,
-                                       .dtype = "U8",
-                                       .dimension_count = 1,
-                                       .shape = size,
-                                       .kind = CAIRN_LOCAL,
-                                       .source = memory,
-                                       .source_bytes = *size,
-                                       .memory = CAIRN_MEMORY_CUDA};
+    return SIZED(cairn_tensor_piece, .name = name, .dtype = "U8", .dimension_count = 1,
+                 .shape = size, .kind = CAIRN_LOCAL, .source = memory, .source_bytes = *size,
+                 .memory = CAIRN_MEMORY_CUDA);
 }
 
 static uint8_t *make_bytes(size_t size) {
@@ -42,11 +33,9 @@ static uint8_t *make_bytes(size_t size) {
 
 /* A large tensor at an address that is aligned to nothing, one that is converted, and one of which
  * each rank has the whole. */
-TEST(a_device_sums_all_whole_chunks_and_block_checksums_are_those_of_the_bytes) /* inside.h#6 */
-{
+TEST(a_device_sums_all_whole_chunks_and_block_checksums_are_those_of_the_bytes) { /* inside.h#6 */
     static const uint64_t size[1] = {LARGE_BYTES}, floats[1] = {1000000};
-    const char *missing = cairn_cuda_no_kernels();
-    if (missing) SKIP(missing);
+    NEEDS_KERNELS();
     CAIRN_AUTO_HEAP uint8_t *bytes = make_bytes(LARGE_BYTES + 8);
     REQUIRE(bytes != NULL);
     uint8_t *memory = cairn_cuda_filled(0, bytes, LARGE_BYTES + 8);
@@ -78,11 +67,9 @@ TEST(a_device_sums_all_whole_chunks_and_block_checksums_are_those_of_the_bytes) 
     cairn_cuda.release(memory);
 }
 
-TEST(sums_that_the_device_has_no_time_for_are_made_by_the_host) /* inside.h#6 */
-{
+TEST(sums_that_the_device_has_no_time_for_are_made_by_the_host) { /* inside.h#6 */
     static const uint64_t size[1] = {LARGE_BYTES};
-    const char *missing = cairn_cuda_no_kernels();
-    if (missing) SKIP(missing);
+    NEEDS_KERNELS();
     CAIRN_AUTO_HEAP uint8_t *bytes = make_bytes(LARGE_BYTES);
     REQUIRE(bytes != NULL);
     void *memory = cairn_cuda_filled(0, bytes, LARGE_BYTES);
@@ -111,8 +98,7 @@ TEST(sums_that_the_device_has_no_time_for_are_made_by_the_host) /* inside.h#6 */
 TEST(small_tensors_cross_the_link_together_and_have_the_bytes_of_each) {
     static uint64_t sizes[SMALL_COUNT][1];
     static char names[SMALL_COUNT][16];
-    const char *missing = cairn_cuda_no_kernels();
-    if (missing) SKIP(missing);
+    NEEDS_KERNELS();
     uint64_t state = cairn_test_seed(), total = 0;
     for (size_t i = 0; i < SMALL_COUNT; i++) {
         snprintf(names[i], sizeof names[i], "small%03zu", i);

@@ -2,13 +2,10 @@
 /* ctest: races="full: as client/save and client/restore, of other content" */
 /* Damage on the store, seen through libcairn: a restore gives the bytes that were saved, or it
  * fails and names run, step and what is damaged (P3). */
-#include <fcntl.h>
 #include <ftw.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "tests/client/model.h"
-#include "tests/harness.h"
+#include "tests/client/stage.h"
 #include "tests/support/world.h"
 
 static struct cairn_model model;
@@ -53,12 +50,9 @@ static bool damage(int64_t at) {
 }
 
 static enum cairn_code save(const struct cairn_world *world, struct cairn_error *err) {
-    const struct cairn_open_options options = {.size = sizeof options,
-                                               .run = "llm/7b",
-                                               .job = "job-1",
-                                               .bytes = MODEL_RANK_BYTES,
-                                               .socket = world->sockets[0],
-                                               .timeout_ms = 10000};
+    const struct cairn_open_options options =
+        SIZED(cairn_open_options, .run = "llm/7b", .job = "job-1", .bytes = MODEL_RANK_BYTES,
+              .socket = world->sockets[0], .timeout_ms = HANG_MS);
     struct cairn_session *session = NULL;
     struct cairn_save *made = NULL;
     CAIRN_TRY(cairn_open(&options, &session, NULL, err));
@@ -70,13 +64,10 @@ static enum cairn_code save(const struct cairn_world *world, struct cairn_error 
 }
 
 static enum cairn_code restore(const struct cairn_world *world, struct cairn_error *err) {
-    const struct cairn_open_options options = {.size = sizeof(struct cairn_open_options),
-                                               .run = "llm/7b",
-                                               .socket = world->sockets[0],
-                                               .timeout_ms = 10000,
-                                               .read_only = 1};
-    const struct cairn_restore_options restore_options = {.size = sizeof restore_options,
-                                                          .ref = "5"};
+    const struct cairn_open_options options =
+        SIZED(cairn_open_options, .run = "llm/7b", .socket = world->sockets[0],
+              .timeout_ms = HANG_MS, .read_only = 1);
+    const struct cairn_restore_options restore_options = SIZED(cairn_restore_options, .ref = "5");
     struct cairn_session *session = NULL;
     struct cairn_restore *opened = NULL;
     CAIRN_TRY(cairn_open(&options, &session, NULL, err));
@@ -89,11 +80,8 @@ static enum cairn_code restore(const struct cairn_world *world, struct cairn_err
 
 /* A world of its own for each damage, since an uploader remembers the manifests it has seen. */
 static void refuses(const char *file, int64_t at, const char *name) {
-    struct cairn_error err = {0};
-    CAIRN_AUTO(world) world = {0};
-    if (!cairn_world_possible()) SKIP("cairn-server and cairn-uploader are not built here");
+    OPEN_WORLD(0);
     cairn_model_fill(&model, 5);
-    REQUIRE_OK(cairn_world_open(&(struct cairn_world_options){0}, &world, &err));
     REQUIRE_OK(save(&world, &err));
     REQUIRE(find(world.store, file));
     REQUIRE(damage(at));
@@ -106,46 +94,18 @@ static void refuses(const char *file, int64_t at, const char *name) {
     EXPECT(strstr(err.message, name) != NULL);
 }
 
-TEST(a_flipped_byte_of_a_tensor_is_refused_with_shard_and_range) {
-    refuses("data/rank-00000.safetensors", 5000, "shard rank-00000.safetensors");
-}
-
-TEST(a_flipped_byte_of_a_raw_shard_is_refused_with_shard_and_range) {
-    refuses("data/rank-00000/rng.bin", 2, "shard rank-00000/rng.bin");
-}
-
-TEST(a_cut_shard_is_refused_by_name) {
-    refuses("data/rank-00000.safetensors", -1, "shard rank-00000.safetensors");
-}
-
-TEST(a_missing_shard_is_refused_by_name) {
-    refuses("data/rank-00000/rng.bin", MISSING, "shard rank-00000/rng.bin");
-}
-
-TEST(changed_checksums_are_refused_by_name) {
-    refuses("checksums.bin", 1, "checksums.bin");
-}
-
-TEST(cut_checksums_are_refused_by_name) {
-    refuses("checksums.bin", -4, "checksums.bin");
-}
-
-TEST(a_changed_manifest_is_refused_by_name) {
-    refuses("manifest.json", 40, "manifest.json");
-}
-
-TEST(a_missing_manifest_is_refused_by_name) {
-    refuses("manifest.json", MISSING, "manifest.json");
-}
-
-TEST(a_changed_layout_is_refused_by_name) {
-    refuses(".layout", 200, "layout");
-}
-
-TEST(a_cut_layout_is_refused_by_name) {
-    refuses(".layout", -1, "layout");
-}
-
-TEST(a_missing_layout_is_refused_by_name) {
-    refuses(".layout", MISSING, "layout");
-}
+CASE(a_flipped_byte_of_a_tensor_is_refused_with_shard_and_range,
+     refuses("data/rank-00000.safetensors", 5000, "shard rank-00000.safetensors"));
+CASE(a_flipped_byte_of_a_raw_shard_is_refused_with_shard_and_range,
+     refuses("data/rank-00000/rng.bin", 2, "shard rank-00000/rng.bin"));
+CASE(a_cut_shard_is_refused_by_name,
+     refuses("data/rank-00000.safetensors", -1, "shard rank-00000.safetensors"));
+CASE(a_missing_shard_is_refused_by_name,
+     refuses("data/rank-00000/rng.bin", MISSING, "shard rank-00000/rng.bin"));
+CASE(changed_checksums_are_refused_by_name, refuses("checksums.bin", 1, "checksums.bin"));
+CASE(cut_checksums_are_refused_by_name, refuses("checksums.bin", -4, "checksums.bin"));
+CASE(a_changed_manifest_is_refused_by_name, refuses("manifest.json", 40, "manifest.json"));
+CASE(a_missing_manifest_is_refused_by_name, refuses("manifest.json", MISSING, "manifest.json"));
+CASE(a_changed_layout_is_refused_by_name, refuses(".layout", 200, "layout"));
+CASE(a_cut_layout_is_refused_by_name, refuses(".layout", -1, "layout"));
+CASE(a_missing_layout_is_refused_by_name, refuses(".layout", MISSING, "layout"));

@@ -1,19 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: races="full: as client/save and client/restore, of other content" */
+/* ctest: as=descriptors_behind env=CAIRN_TEST_BEHIND=1 races="full: as client/behind" */
 /* K08: a trainer that may open no file more, as where data loaders have taken all. */
-#include <fcntl.h>
-#include <signal.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cairn/cairn.h>
-
-#include "common/clock.h"
-#include "tests/harness.h"
+#include "tests/client/stage.h"
 #include "tests/support/world.h"
 
-#define WAIT_MS 20000
 #define NEEDS_WORLD()                                                                              \
     if (!cairn_world_possible()) SKIP("cairn-server and cairn-uploader are not built here")
 
@@ -33,14 +26,9 @@ static bool spare_files(int spare) {
 
 static enum cairn_code open_rank(const struct cairn_world *world, struct cairn_session **ret,
                                  struct cairn_error *err) {
-    const struct cairn_open_options options = {.size = sizeof options,
-                                               .run = "llm/7b",
-                                               .job = "job-1",
-                                               .world_size = 1,
-                                               .bytes = CAIRN_MIB,
-                                               .socket = world->sockets[0],
-                                               .wait_staged_ms = 2000,
-                                               .timeout_ms = 3000};
+    const struct cairn_open_options options = SIZED(
+        cairn_open_options, .run = "llm/7b", .job = "job-1", .world_size = 1, .bytes = CAIRN_MIB,
+        .socket = world->sockets[0], .wait_staged_ms = 2000, .timeout_ms = HANG_MS);
     return cairn_open(&options, ret, NULL, err);
 }
 
@@ -49,26 +37,15 @@ static enum cairn_code save_one(struct cairn_session *session, uint64_t step,
     static const char bytes[] = "all that this rank has";
     enum cairn_code code = cairn_save_begin(session, step, NULL, ret, err);
     if (!code) code = cairn_save_raw(*ret, "state.bin", bytes, sizeof(bytes), err);
-    return code ? code : cairn_save_stage(*ret, err);
-}
-
-static enum cairn_code commit(struct cairn_save *save, struct cairn_error *err) {
-    uint64_t deadline_ms = cairn_mono_ms() + WAIT_MS;
-    enum cairn_code code;
-    do code = cairn_save_wait(save, CAIRN_COMMITTED, 2000, err);
-    while ((code == CAIRN_UPLOADER_GONE || code == CAIRN_TIMEOUT) && cairn_mono_ms() < deadline_ms);
-    return code;
+    return code ? code : cairn_test_stage(*ret, err);
 }
 
 /* A session is a socket, an eventfd and two slabs: each number of descriptors fails elsewhere. */
 TEST(k08_a_rank_that_opens_without_descriptors_is_told_the_limit_and_opens_when_it_has_some) {
-    NEEDS_WORLD();
-    struct cairn_error err = {0};
-    CAIRN_AUTO(world) world = {0};
+    OPEN_WORLD(0);
     struct cairn_session *session = NULL;
     struct cairn_save *save = NULL;
     unsigned refused = 0;
-    REQUIRE_OK(cairn_world_open(&(struct cairn_world_options){0}, &world, &err));
     for (int spare = 0; spare < 12 && !session; spare++) {
         REQUIRE(spare_files(spare));
         enum cairn_code code = open_rank(&world, &session, &err);
@@ -82,7 +59,7 @@ TEST(k08_a_rank_that_opens_without_descriptors_is_told_the_limit_and_opens_when_
     REQUIRE(session != NULL);
     REQUIRE(spare_files(0)); /* a save of tensors opens nothing */
     EXPECT_CODE(save_one(session, 1, &save, &err), CAIRN_OK);
-    EXPECT_CODE(commit(save, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_test_reach(save, CAIRN_COMMITTED, &err), CAIRN_OK);
     REQUIRE(spare_files(-1));
     cairn_save_free(save);
     EXPECT_CODE(cairn_close(session, NULL), CAIRN_OK);
@@ -109,22 +86,21 @@ static int live(const struct cairn_world *world, const struct pipes *pipes) {
     printf("    %s\n", err.message);
     if (code != CAIRN_UPLOADER_GONE || !strstr(err.message, "RLIMIT_NOFILE")) return 6;
     if (!spare_files(-1)) return 7;
-    if (commit(staged, &err) || commit(away, &err)) return 8; /* nothing was lost */
-    if (save_one(session, 3, &later, &err) || commit(later, &err)) return 9;
+    if (cairn_test_reach(staged, CAIRN_COMMITTED, &err) ||
+        cairn_test_reach(away, CAIRN_COMMITTED, &err))
+        return 8; /* nothing was lost */
+    if (save_one(session, 3, &later, &err) || cairn_test_reach(later, CAIRN_COMMITTED, &err))
+        return 9;
     cairn_save_free(away);
     cairn_save_free(staged);
     cairn_save_free(later);
     return cairn_close(session, NULL) ? 10 : 0;
 }
 
-TEST(k08_a_rank_that_has_no_descriptor_for_a_new_uploader_goes_on_when_it_has_one) /* Q8, Q40 */
-{
-    NEEDS_WORLD();
-    struct cairn_error err = {0};
-    CAIRN_AUTO(world) world = {0};
+TEST(k08_a_rank_that_has_no_descriptor_for_a_new_uploader_goes_on_when_it_has_one) { /* Q8, Q40 */
+    OPEN_WORLD(0);
     int down[2], up[2], status = -1;
     char word;
-    REQUIRE_OK(cairn_world_open(&(struct cairn_world_options){0}, &world, &err));
     REQUIRE(pipe(down) == 0 && pipe(up) == 0);
     struct pipes pipes = {
         .to_child = down[1], .to_parent = up[1], .from_child = up[0], .from_parent = down[0]};

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: races="full: as client/save and client/restore, of other content" */
 /* Versions that are looked for, and what is said of one after its commit: through the uploader. */
-#include <cairn/find.h>
-#include <cairn/runs.h>
 
 #include "tests/client/team.h"
 
@@ -43,9 +41,8 @@ TEST(versions_are_found_by_ref_state_labels_and_number_with_all_that_is_known_of
     EXPECT_EQ_U64(found.list[0].step, 7);
     EXPECT_EQ_TEXT(found.list[0].labels_json, "{}");
     EXPECT_EQ_U64(found.list[2].step, 5);
-    EXPECT_EQ_TEXT(found.list[2].labels_json, "{\"kind\":\"eval\"}");
-    EXPECT_EQ_TEXT(found.list[2].format, "tool-1");
-    EXPECT_EQ_TEXT(found.list[2].state, "committed");
+    EXPECT_ALL_TEXT(found.list[2].labels_json, "{\"kind\":\"eval\"}", found.list[2].format,
+                    "tool-1", found.list[2].state, "committed");
     EXPECT_EQ_U64(found.list[2].world_size, 1);
     EXPECT(found.list[0].latest && !found.list[2].latest && !found.list[2].pinned);
     REQUIRE_OK(find(&team, OPTIONS(.ref = "latest"), &found, &err));
@@ -94,13 +91,12 @@ TEST(labels_metrics_pin_and_alias_of_a_committed_version_are_set_through_the_ses
     CAIRN_AUTO(found) found = {0};
     REQUIRE_OK(save(&team, 5, "{\"kind\":\"eval\",\"lang\":\"de\"}", &err));
     REQUIRE_OK(save(&team, 6, NULL, &err));
-    const struct cairn_annotate_options said = {.size = sizeof said,
-                                                .labels_json = "{\"lang\":null,\"good\":\"yes\"}",
-                                                .metrics_json = "{\"loss\":1.5}",
-                                                .pin = CAIRN_PIN_YES};
+    const struct cairn_annotate_options said =
+        SIZED(cairn_annotate_options, .labels_json = "{\"lang\":null,\"good\":\"yes\"}",
+              .metrics_json = "{\"loss\":1.5}", .pin = CAIRN_PIN_YES);
     REQUIRE_OK(cairn_annotate(team.sessions[0], "5", &said, &err));
-    const struct cairn_annotate_options more = {.size = sizeof more,
-                                                .metrics_json = "{\"accuracy\":0.5}"};
+    const struct cairn_annotate_options more =
+        SIZED(cairn_annotate_options, .metrics_json = "{\"accuracy\":0.5}");
     REQUIRE_OK(cairn_annotate(team.sessions[0], "5", &more, &err));
     REQUIRE_OK(cairn_alias_set(team.sessions[0], "prod", "6", 0, &err));
     REQUIRE_OK(cairn_alias_set(team.sessions[0], "prod", "5", 0, &err));
@@ -123,12 +119,12 @@ TEST(what_cannot_be_said_of_a_version_is_refused_with_the_servers_words) {
     TEAM(1);
     REQUIRE_OK(save(&team, 5, NULL, &err));
     const struct cairn_annotate_options labels = {.size = sizeof labels, .labels_json = "[1]"};
-    EXPECT_CODE(cairn_annotate(team.sessions[0], "5", &labels, &err), CAIRN_INVALID);
-    EXPECT(strstr(err.message, "labels_json") != NULL);
-    const struct cairn_annotate_options metrics = {.size = sizeof metrics,
-                                                   .metrics_json = "{\"loss\":\"low\"}"};
-    EXPECT_CODE(cairn_annotate(team.sessions[0], "5", &metrics, &err), CAIRN_INVALID);
-    EXPECT(strstr(err.message, "/metrics/loss") != NULL);
+    EXPECT_FAILS(cairn_annotate(team.sessions[0], "5", &labels, &err), CAIRN_INVALID,
+                 "labels_json");
+    const struct cairn_annotate_options metrics =
+        SIZED(cairn_annotate_options, .metrics_json = "{\"loss\":\"low\"}");
+    EXPECT_FAILS(cairn_annotate(team.sessions[0], "5", &metrics, &err), CAIRN_INVALID,
+                 "/metrics/loss");
     EXPECT_CODE(cairn_annotate(team.sessions[0], "99", NULL, &err), CAIRN_NOT_FOUND);
     EXPECT_CODE(cairn_annotate(team.sessions[0], NULL, NULL, &err), CAIRN_INVALID);
     EXPECT_CODE(cairn_alias_set(team.sessions[0], "latest", "5", 0, &err), CAIRN_CONFLICT);

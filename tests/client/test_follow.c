@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: races="full: as client/save and client/restore, of other content" */
+/* ctest: labels=tsan */
 /* Ranks that leave it to rank 0 when a checkpoint is whole. Real server, real uploader. */
 #include <cairn/poll.h>
 #include <pthread.h>
 
+#include "common/hooks.h"
+#include "tests/client/rank.h"
 #include "tests/client/team.h"
 
 static const struct cairn_save_options following = {.size = sizeof following, .follow = 1};
@@ -26,31 +28,21 @@ static bool stage(struct cairn_save *save, struct cairn_error *err) {
     return code == CAIRN_OK || code == CAIRN_UPLOADER_GONE;
 }
 
-/* Until it is something else than "ask again". */
-static enum cairn_code await_decision(struct cairn_save *save, struct cairn_error *err) {
-    uint64_t deadline_ms = cairn_mono_ms() + TEAM_WAIT_MS;
-    enum cairn_code code;
-    do code = cairn_save_wait(save, CAIRN_DECIDED, 1000, err);
-    while ((code == CAIRN_TIMEOUT || code == CAIRN_UPLOADER_GONE) && cairn_mono_ms() < deadline_ms);
-    return code;
-}
-
 TEST(ranks_that_follow_hear_of_the_seal_of_rank_0_and_add_to_the_save_until_then) {
     TEAM(3);
     REQUIRE_OK(begin_following(&team, 5, &err));
-    EXPECT_CODE(cairn_save_wait(team.saves[1], CAIRN_DECIDED, 200, &err), CAIRN_TIMEOUT);
-    EXPECT(strstr(err.message, "rank 0 has not sealed") != NULL);
+    EXPECT_FAILS(cairn_save_wait(team.saves[1], CAIRN_DECIDED, 200, &err), CAIRN_TIMEOUT,
+                 "rank 0 has not sealed");
     EXPECT_CODE(cairn_save_poll(team.saves[2], CAIRN_DECIDED, &err), CAIRN_TIMEOUT);
     REQUIRE_OK(cairn_save_raw(team.saves[1], "late", "of rank 1", 9, &err));
     REQUIRE_OK(cairn_save_raw(team.saves[0], "own", "of rank 0", 9, &err));
     REQUIRE_OK(cairn_test_stage(team.saves[0], &err));
-    REQUIRE_OK(await_decision(team.saves[1], &err));
-    REQUIRE_OK(await_decision(team.saves[2], &err)); /* it has nothing */
+    REQUIRE_OK(cairn_test_reach(team.saves[1], CAIRN_DECIDED, &err));
+    REQUIRE_OK(cairn_test_reach(team.saves[2], CAIRN_DECIDED, &err)); /* it has nothing */
     EXPECT_CODE(cairn_save_poll(team.saves[2], CAIRN_DECIDED, &err), CAIRN_OK);
     REQUIRE_OK(cairn_test_stage(team.saves[1], &err));
     REQUIRE_OK(cairn_test_stage(team.saves[2], &err));
-    REQUIRE_OK(team_commit(&team, &err));
-    REQUIRE_OK(team_restore(&team, NULL, &err));
+    REQUIRE_OK(team_commit_and_restore(&team, &err));
     char text[10] = "";
     const struct cairn_read read = {
         .size = sizeof read, .shard = "rank-00001/late", .bytes = 9, .into = text, .into_bytes = 9};
@@ -62,11 +54,10 @@ TEST(a_save_that_follows_hears_of_the_decision_over_a_restarted_uploader_too) { 
     TEAM(2);
     REQUIRE_OK(begin_following(&team, 5, &err));
     EXPECT_CODE(cairn_save_wait(team.saves[1], CAIRN_DECIDED, 200, &err), CAIRN_TIMEOUT);
-    cairn_world_uploader_kill(&team.world, 0);
-    REQUIRE_OK(cairn_world_uploader_start(&team.world, 0, NULL, &err));
+    REQUIRE_OK(cairn_world_uploader_again(&team.world, 0, &err));
     REQUIRE_OK(cairn_save_raw(team.saves[0], "own", "of rank 0", 9, &err));
     REQUIRE(stage(team.saves[0], &err));
-    REQUIRE_OK(await_decision(team.saves[1], &err));
+    REQUIRE_OK(cairn_test_reach(team.saves[1], CAIRN_DECIDED, &err));
     REQUIRE(stage(team.saves[1], &err));
     REQUIRE_OK(team_commit(&team, &err));
 }
@@ -78,7 +69,7 @@ TEST(a_save_that_follows_and_was_begun_without_an_uploader_hears_of_the_decision
     REQUIRE_OK(cairn_world_uploader_start(&team.world, 0, NULL, &err));
     REQUIRE_OK(cairn_save_raw(team.saves[0], "own", "of rank 0", 9, &err));
     REQUIRE(stage(team.saves[0], &err));
-    REQUIRE_OK(await_decision(team.saves[1], &err));
+    REQUIRE_OK(cairn_test_reach(team.saves[1], CAIRN_DECIDED, &err));
     REQUIRE(stage(team.saves[1], &err));
     REQUIRE_OK(team_commit(&team, &err));
 }
@@ -87,29 +78,90 @@ TEST(the_end_of_rank_0s_save_ends_the_wait_of_those_that_follow_it) {
     TEAM(2);
     REQUIRE_OK(begin_following(&team, 5, &err));
     REQUIRE_OK(cairn_save_fail(team.saves[0], "the loss is not a number", &err));
-    EXPECT_CODE(await_decision(team.saves[1], &err), CAIRN_ABORTED);
-    EXPECT(strstr(err.message, "the loss is not a number") != NULL);
+    EXPECT_FAILS(cairn_test_reach(team.saves[1], CAIRN_DECIDED, &err), CAIRN_ABORTED,
+                 "the loss is not a number");
     /* The decision belongs to its own save: an earlier one's is not the next one's. */
     REQUIRE_OK(begin_following(&team, 6, &err));
     REQUIRE_OK(cairn_test_stage(team.saves[0], &err));
-    REQUIRE_OK(await_decision(team.saves[1], &err));
+    REQUIRE_OK(cairn_test_reach(team.saves[1], CAIRN_DECIDED, &err));
     REQUIRE_OK(cairn_test_stage(team.saves[1], &err));
     REQUIRE_OK(team_commit(&team, &err));
     const struct cairn_save_options again = {
         .size = sizeof again, .on_exists = CAIRN_EXISTS_SUPERSEDE, .follow = 1};
-    struct cairn_save *next = NULL;
+    AUTO_SAVE *next = NULL;
     REQUIRE_OK(cairn_save_begin(team.sessions[1], 6, &again, &next, &err));
     EXPECT_CODE(cairn_save_wait(next, CAIRN_DECIDED, 300, &err), CAIRN_TIMEOUT);
-    cairn_save_free(next);
 }
 
 TEST(what_cannot_follow_is_refused) {
     TEAM(2);
-    struct cairn_save *save = NULL;
-    EXPECT_CODE(cairn_save_begin(team.sessions[0], 5, &following, &save, &err), CAIRN_INVALID);
-    EXPECT(strstr(err.message, "rank 0 decides") != NULL);
+    AUTO_SAVE *save = NULL;
+    EXPECT_FAILS(cairn_save_begin(team.sessions[0], 5, &following, &save, &err), CAIRN_INVALID,
+                 "rank 0 decides");
     REQUIRE_OK(cairn_save_begin(team.sessions[1], 6, NULL, &save, &err));
-    EXPECT_CODE(cairn_save_wait(save, CAIRN_DECIDED, 100, &err), CAIRN_INVALID);
+    EXPECT_CODE(cairn_save_wait(save, CAIRN_DECIDED, HANG_MS, &err), CAIRN_INVALID);
     EXPECT_CODE(cairn_save_poll(save, CAIRN_DECIDED, &err), CAIRN_INVALID);
-    cairn_save_free(save);
 }
+
+/* ---- a begin that meets a new uploader ---- */
+
+#ifdef CAIRN_CRASHPOINTS
+struct beginning {
+    struct cairn_session *session;
+    struct cairn_save *save;
+    enum cairn_code code;
+};
+
+static void *begin_to_follow(void *owner) {
+    struct beginning *own = owner;
+    own->code = cairn_save_begin(own->session, 5, &following, &own->save, NULL);
+    return NULL;
+}
+
+/* The caller stands still where the begin is made, until `go_on` is there. */
+static bool hold_at_begin(const char *passed, const char *go_on) {
+    char point[400];
+    snprintf(point, sizeof point, "client.begin.made:1:until=%s", go_on);
+    cairn_crashpoint_arm(point);
+    return setenv("CAIRN_CRASH_LIST", passed, 1) == 0;
+}
+
+static bool touch(const char *path) {
+    FILE *file = fopen(path, "we");
+    return file && !fclose(file);
+}
+
+/* The caller makes the message without the session's lock, so the session's thread, which sends the
+ * begins of saves that follow to each new uploader, leaves it alone until it is whole. */
+TEST(a_begin_that_is_being_made_is_not_sent_by_the_sessions_thread) { /* Q59 */
+    RANK(1);
+    pthread_t thread;
+    char passed[300], go_on[300];
+    struct cairn_checkpoint *list = NULL;
+    struct cairn_fake_message begin = {0};
+    size_t count = 0;
+    struct beginning own = {.session = rank.session};
+    snprintf(passed, sizeof passed, "%s/passed", cairn_test_folder());
+    snprintf(go_on, sizeof go_on, "%s/go-on", cairn_test_folder());
+    REQUIRE(hold_at_begin(passed, go_on));
+    REQUIRE(!pthread_create(&thread, NULL, begin_to_follow, &own));
+    (void)AWAIT(access(passed, F_OK) == 0);
+    cairn_fake_uploader_down(rank.fake);
+    enum cairn_code up = cairn_fake_uploader_up(rank.fake, &err);
+    EXPECT_CODE(up, CAIRN_OK);
+    /* The next uploader, which has been offered all by then, answers it. */
+    (void)AWAIT((up = cairn_list(rank.session, &list, &count, &err)) != CAIRN_UPLOADER_GONE);
+    cairn_list_free(list);
+    EXPECT_CODE(up, CAIRN_OK);
+    EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "offer"), 1);
+    EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "begin"), 0);
+    EXPECT(touch(go_on));
+    pthread_join(thread, NULL);
+    unsetenv("CAIRN_CRASH_LIST");
+    cairn_crashpoint_arm("");
+    EXPECT_CODE(own.code, CAIRN_OK);
+    EXPECT(cairn_fake_uploader_saw(rank.fake, "begin", 1, &begin));
+    EXPECT(json_is_true(json_object_get(begin.message, "follow")));
+    cairn_save_free(own.save);
+}
+#endif

@@ -13,14 +13,9 @@ static void fill(float *to, float first) {
 
 static struct cairn_tensor_piece local(const char *name, const void *source, uint64_t bytes,
                                        const uint64_t *shape) {
-    return (struct cairn_tensor_piece){.size = sizeof(struct cairn_tensor_piece),
-                                       .name = name,
-                                       .dtype = bytes % 4 ? "U8" : "F32",
-                                       .dimension_count = 1,
-                                       .shape = shape,
-                                       .kind = CAIRN_LOCAL,
-                                       .source = source,
-                                       .source_bytes = bytes};
+    return SIZED(cairn_tensor_piece, .name = name, .dtype = bytes % 4 ? "U8" : "F32",
+                 .dimension_count = 1, .shape = shape, .kind = CAIRN_LOCAL, .source = source,
+                 .source_bytes = bytes);
 }
 
 static enum cairn_code add(struct cairn_save *save, const char *name, const float *source,
@@ -57,15 +52,12 @@ TEST(what_is_added_after_the_copy_is_committed_with_the_rest) {
     REQUIRE_OK(cairn_save_raw(team.saves[0], "metadata", note, sizeof note, &err));
     REQUIRE_OK(cairn_save_set_meta(team.saves[0], "{\"kind\":\"late\"}", NULL, &err));
     for (uint32_t rank = 0; rank < 2; rank++) REQUIRE_OK(cairn_save_seal(team.saves[rank], &err));
-    REQUIRE_OK(team_commit(&team, &err));
-    REQUIRE_OK(team_restore(&team, NULL, &err));
+    REQUIRE_OK(team_commit_and_restore(&team, &err));
     EXPECT(is(&team, "w", 0, &err));
     EXPECT(is(&team, "late", 7, &err));
-    const struct cairn_read raw = {.size = sizeof raw,
-                                   .shard = "rank-00000/metadata",
-                                   .bytes = UINT64_MAX,
-                                   .into = found,
-                                   .into_bytes = sizeof found};
+    const struct cairn_read raw =
+        SIZED(cairn_read, .shard = "rank-00000/metadata", .bytes = UINT64_MAX, .into = found,
+              .into_bytes = sizeof found);
     REQUIRE_OK(cairn_restore_read(team.restore, &raw, 1, 0, &err));
     EXPECT_EQ_TEXT(found, note);
     EXPECT_EQ_TEXT(cairn_restore_labels(team.restore), "{\"kind\":\"late\"}");
@@ -78,8 +70,7 @@ TEST(a_rank_that_copied_nothing_may_add_all_of_it_before_its_seal) {
     fill(moments, 3);
     REQUIRE_OK(add(team.saves[0], "w", moments, &err));
     REQUIRE_OK(cairn_save_stage(team.saves[0], &err)); /* what is left of it */
-    REQUIRE_OK(team_commit(&team, &err));
-    REQUIRE_OK(team_restore(&team, NULL, &err));
+    REQUIRE_OK(team_commit_and_restore(&team, &err));
     EXPECT(is(&team, "w", 3, &err));
 }
 
@@ -90,14 +81,12 @@ TEST(an_uploader_that_dies_between_copy_and_seal_costs_nothing) { /* Q15, Q17 */
     REQUIRE_OK(team_begin(&team, 5, NULL, &err));
     REQUIRE_OK(add(team.saves[0], "w", weights, &err));
     REQUIRE_OK(cairn_save_copy(team.saves[0], &err));
-    cairn_world_uploader_kill(&team.world, 0);
-    REQUIRE_OK(cairn_world_uploader_start(&team.world, 0, NULL, &err));
+    REQUIRE_OK(cairn_world_uploader_again(&team.world, 0, &err));
     fill(weights, -1);
     REQUIRE_OK(add(team.saves[0], "late", moments, &err));
     enum cairn_code code = cairn_save_seal(team.saves[0], &err);
     if (code != CAIRN_UPLOADER_GONE) EXPECT_CODE(code, CAIRN_OK); /* gone: sealed by the session */
-    REQUIRE_OK(team_commit(&team, &err));
-    REQUIRE_OK(team_restore(&team, NULL, &err));
+    REQUIRE_OK(team_commit_and_restore(&team, &err));
     EXPECT(is(&team, "w", 1, &err));
     EXPECT(is(&team, "late", 2, &err));
 }
@@ -112,11 +101,9 @@ TEST(an_uploader_that_dies_after_it_heard_of_late_shards_has_them_in_its_journal
     REQUIRE_OK(cairn_save_copy(team.saves[0], &err));
     REQUIRE_OK(add(team.saves[0], "late", moments, &err));
     REQUIRE_OK(cairn_save_seal(team.saves[0], &err));
-    cairn_world_uploader_kill(&team.world, 0);
-    REQUIRE_OK(cairn_world_uploader_start(&team.world, 0, NULL, &err));
+    REQUIRE_OK(cairn_world_uploader_again(&team.world, 0, &err));
     REQUIRE_OK(cairn_world_server_start(&team.world, &err));
-    REQUIRE_OK(team_commit(&team, &err));
-    REQUIRE_OK(team_restore(&team, NULL, &err));
+    REQUIRE_OK(team_commit_and_restore(&team, &err));
     EXPECT(is(&team, "w", 1, &err));
     EXPECT(is(&team, "late", 2, &err));
 }
@@ -138,8 +125,7 @@ TEST(calls_in_another_order_are_refused_and_change_nothing) {
     REQUIRE_OK(cairn_save_seal(save, &err));
     EXPECT_CODE(cairn_save_seal(save, &err), CAIRN_INVALID);
     EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_INVALID);
-    REQUIRE_OK(team_commit(&team, &err));
-    REQUIRE_OK(team_restore(&team, NULL, &err));
+    REQUIRE_OK(team_commit_and_restore(&team, &err));
     EXPECT(is(&team, "w", 1, &err));
 }
 
@@ -185,8 +171,7 @@ TEST(slots_are_written_by_the_caller_and_saved_with_the_rest) {
     EXPECT_CODE(add(save, "between", weights, &err), CAIRN_INVALID);
     EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_INVALID); /* it was not said to be written */
     REQUIRE_OK(cairn_save_written(save, 0, &err));
-    REQUIRE_OK(team_finish(&team, &err));
-    REQUIRE_OK(team_restore(&team, NULL, &err));
+    REQUIRE_OK(team_finish_and_restore(&team, &err));
     EXPECT(is(&team, "mine", 9, &err));
     EXPECT(is(&team, "w", 1, &err));
 }

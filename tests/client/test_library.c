@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* libcairn.so as it is shipped: what it shows, what it needs, and who can compile its headers. */
 #include <ctype.h>
-#include <fcntl.h>
 #include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "common/file.h"
 #include "tests/harness.h"
 
 extern char **environ;
@@ -71,8 +67,7 @@ static bool is_name(char c) {
 /* cairn_x( outside of comments. */
 static bool declared(const char *header, struct names *ret) {
     CAIRN_AUTO(buf) text = {0};
-    char path[600];
-    snprintf(path, sizeof path, "%s/include/cairn/%s", cairn_test_tree(), header);
+    const char *path = TEXT("%s/include/cairn/%s", cairn_test_tree(), header);
     if (cairn_file_load(path, &text, NULL) != CAIRN_OK) return false;
     blank_comments(text.data);
     for (char *at = strstr(text.data, "cairn_"); at; at = strstr(at + 1, "cairn_")) {
@@ -139,17 +134,13 @@ TEST(the_library_needs_libc_and_jansson_only) {
 
 /* Every public header alone, as the strictest users compile it. */
 static void compile(const char *compiler, const char *language, const char *standard) {
-    static const char *const headers[] = {"cairn.h",   "error.h", "codes.h",  "find.h",
-                                          "inspect.h", "items.h", "pieces.h", "poll.h",
-                                          "reads.h",   "runs.h",  "stage.h"};
     char source[600], output[600], include[600];
     const char *probe[] = {compiler, "--version", NULL};
     if (run(probe, in_folder("version", output)) != 0) return;
     snprintf(include, sizeof include, "-I%s/include", cairn_test_tree());
-    for (size_t i = 0; i < CAIRN_COUNT(headers); i++) {
-        char text[100];
-        snprintf(text, sizeof text, "#include <cairn/%s>\nint main(void) { return 0; }\n",
-                 headers[i]);
+    EACH_TEXT(one, "cairn.h", "error.h", "codes.h", "find.h", "inspect.h", "items.h", "pieces.h",
+              "poll.h", "reads.h", "runs.h", "stage.h") {
+        const char *text = TEXT("#include <cairn/%s>\nint main(void) { return 0; }\n", one);
         if (cairn_file_replace(in_folder("source", source), cairn_view_of(text), 0600, NULL))
             return;
         EXPECT_EQ_U64(RUN(output, compiler, "-x", language, standard, "-pedantic", "-Wall",

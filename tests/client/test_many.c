@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: labels=tsan */
 /* C07: more ranks than a node has ever threads for, on memory that is just enough. */
-#include <pthread.h>
-#include <unistd.h>
 
-#include <cairn/cairn.h>
-
-#include "common/base.h"
-#include "common/clock.h"
-#include "tests/harness.h"
+#include "tests/client/stage.h"
 #include "tests/support/world.h"
 
 #define RANKS 256
@@ -35,17 +29,10 @@ static enum cairn_code save_one(struct rank *rank, struct cairn_session *session
                                 struct cairn_error *err) {
     const uint64_t shape = (uint64_t)RANKS * RANK_BYTES, start = rank->rank * RANK_BYTES,
                    count = RANK_BYTES;
-    const struct cairn_tensor_piece piece = {.size = sizeof piece,
-                                             .name = "w",
-                                             .dtype = "U8",
-                                             .dimension_count = 1,
-                                             .shape = &shape,
-                                             .kind = CAIRN_SHARDED,
-                                             .form = CAIRN_FLAT,
-                                             .start = &start,
-                                             .count = &count,
-                                             .source = bytes,
-                                             .source_bytes = RANK_BYTES};
+    const struct cairn_tensor_piece piece =
+        SIZED(cairn_tensor_piece, .name = "w", .dtype = "U8", .dimension_count = 1, .shape = &shape,
+              .kind = CAIRN_SHARDED, .form = CAIRN_FLAT, .start = &start, .count = &count,
+              .source = bytes, .source_bytes = RANK_BYTES);
     const struct cairn_save_options options = {.size = sizeof options, .timeout_ms = WITHIN_MS};
     uint64_t began_ms = cairn_mono_ms();
     CAIRN_TRY(cairn_save_begin(session, step, &options, ret, err));
@@ -57,17 +44,11 @@ static enum cairn_code save_one(struct rank *rank, struct cairn_session *session
 
 static enum cairn_code live(struct rank *rank, struct cairn_session **session,
                             struct cairn_save *saves[STEPS], struct cairn_error *err) {
-    const struct cairn_open_options options = {.size = sizeof options,
-                                               .run = "llm/many",
-                                               .job = "many-1",
-                                               .rank = rank->rank,
-                                               .world_size = RANKS,
-                                               .local_rank = rank->rank,
-                                               .local_world_size = RANKS,
-                                               .bytes = RANK_BYTES,
-                                               .socket = rank->socket,
-                                               .wait_staged_ms = WITHIN_MS,
-                                               .timeout_ms = WITHIN_MS};
+    const struct cairn_open_options options =
+        SIZED(cairn_open_options, .run = "llm/many", .job = "many-1", .rank = rank->rank,
+              .world_size = RANKS, .local_rank = rank->rank, .local_world_size = RANKS,
+              .bytes = RANK_BYTES, .socket = rank->socket, .wait_staged_ms = WITHIN_MS,
+              .timeout_ms = WITHIN_MS);
     static uint8_t bytes[RANK_BYTES];
     uint64_t began_ms = cairn_mono_ms();
     CAIRN_TRY(cairn_open(&options, session, NULL, err));
@@ -75,7 +56,7 @@ static enum cairn_code live(struct rank *rank, struct cairn_session **session,
     for (uint64_t step = 0; step < STEPS; step++)
         CAIRN_TRY(save_one(rank, *session, step, bytes, &saves[step], err));
     for (uint64_t step = 0; step < STEPS; step++)
-        CAIRN_TRY(cairn_save_wait(saves[step], CAIRN_COMMITTED, WITHIN_MS, err));
+        CAIRN_TRY(cairn_save_wait(saves[step], CAIRN_COMMITTED, HANG_MS, err));
     return CAIRN_OK;
 }
 

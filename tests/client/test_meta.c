@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: races="full: as client/save and client/restore, of other content" */
 /* Labels and meta: given until the seal, read from what is restored. Real server, real uploader. */
-#include <signal.h>
-
 #include "tests/client/team.h"
 
 static const char bytes[] = "raw bytes";
@@ -21,14 +19,12 @@ TEST(labels_and_meta_are_read_from_what_is_restored) {
     TEAM(2);
     REQUIRE_OK(begin_all(&team, 5, "{ \"b\": \"2\", \"a\": \"1\" }",
                          "{\"loss\": 0.5, \"origin\": null}", &err));
-    REQUIRE_OK(team_finish(&team, &err));
-    REQUIRE_OK(team_restore(&team, NULL, &err));
+    REQUIRE_OK(team_finish_and_restore(&team, &err));
     EXPECT_EQ_TEXT(cairn_restore_labels(team.restore), "{\"a\":\"1\",\"b\":\"2\"}");
     EXPECT_EQ_TEXT(cairn_restore_meta(team.restore), "{\"loss\":0.5,\"origin\":null}");
     /* A save that was given none. */
     REQUIRE_OK(begin_all(&team, 6, NULL, "{\"origin\":1}", &err));
-    REQUIRE_OK(team_finish(&team, &err));
-    REQUIRE_OK(team_restore(&team, NULL, &err));
+    REQUIRE_OK(team_finish_and_restore(&team, &err));
     EXPECT_EQ_TEXT(cairn_restore_labels(team.restore), "{}");
     EXPECT_EQ_TEXT(cairn_restore_meta(team.restore), "{\"origin\":1}");
 }
@@ -48,8 +44,7 @@ TEST(what_rank_0_sets_before_its_seal_stands_for_what_its_begin_said) { /* Q10 *
     /* Where it came from is added, as at the begin. */
     REQUIRE_OK(begin_all(&team, 6, NULL, NULL, &err));
     REQUIRE_OK(cairn_save_set_meta(team.saves[0], "{\"kind\":\"late\"}", "{\"loss\":1}", &err));
-    REQUIRE_OK(team_finish(&team, &err));
-    REQUIRE_OK(team_restore(&team, NULL, &err));
+    REQUIRE_OK(team_finish_and_restore(&team, &err));
     EXPECT_EQ_TEXT(cairn_restore_labels(team.restore), "{\"kind\":\"late\"}");
     EXPECT(strstr(cairn_restore_meta(team.restore), "\"origin\":{") != NULL);
 }
@@ -59,8 +54,7 @@ TEST(what_is_refused_of_labels_and_meta_changes_nothing) { /* Q50 */
     REQUIRE_OK(begin_all(&team, 5, "{\"kind\":\"first\"}", "{\"origin\":1}", &err));
     EXPECT_CODE(cairn_save_set_meta(team.saves[0], "{\"a\":1}", NULL, &err), CAIRN_INVALID);
     EXPECT_CODE(cairn_save_set_meta(team.saves[0], "{\"a\":\"1\"}", "[1]", &err), CAIRN_INVALID);
-    REQUIRE_OK(team_finish(&team, &err));
-    REQUIRE_OK(team_restore(&team, NULL, &err));
+    REQUIRE_OK(team_finish_and_restore(&team, &err));
     EXPECT_EQ_TEXT(cairn_restore_labels(team.restore), "{\"kind\":\"first\"}");
     EXPECT_EQ_TEXT(cairn_restore_meta(team.restore), "{\"origin\":1}");
 }
@@ -71,11 +65,9 @@ TEST(labels_of_a_seal_outlive_a_server_and_an_uploader_that_were_killed) { /* Q1
     cairn_world_server_kill(&team.world);
     REQUIRE_OK(cairn_save_set_meta(team.saves[0], "{\"kind\":\"late\"}", "{\"origin\":7}", &err));
     REQUIRE_OK(cairn_save_stage(team.saves[0], &err));
-    cairn_world_uploader_kill(&team.world, 0);
-    REQUIRE_OK(cairn_world_uploader_start(&team.world, 0, NULL, &err));
+    REQUIRE_OK(cairn_world_uploader_again(&team.world, 0, &err));
     REQUIRE_OK(cairn_world_server_start(&team.world, &err));
-    REQUIRE_OK(team_commit(&team, &err));
-    REQUIRE_OK(team_restore(&team, NULL, &err));
+    REQUIRE_OK(team_commit_and_restore(&team, &err));
     EXPECT_EQ_TEXT(cairn_restore_labels(team.restore), "{\"kind\":\"late\"}");
     EXPECT_EQ_TEXT(cairn_restore_meta(team.restore), "{\"origin\":7}");
 }
@@ -85,24 +77,20 @@ TEST(a_save_after_the_signal_that_announces_the_end_bears_its_name_as_a_label) {
     REQUIRE_OK(cairn_last_chance_watch(NULL, &err)); /* SIGTERM and SIGUSR1 */
     REQUIRE_OK(begin_all(&team, 5, "{\"kind\":\"first\"}", NULL, &err));
     raise(SIGUSR1); /* behind the begin: that save is an ordinary one */
-    REQUIRE_OK(team_finish(&team, &err));
-    REQUIRE_OK(team_restore(&team, NULL, &err));
+    REQUIRE_OK(team_finish_and_restore(&team, &err));
     EXPECT_EQ_TEXT(cairn_restore_labels(team.restore), "{\"kind\":\"first\"}");
     REQUIRE_OK(begin_all(&team, 6, "{\"kind\":\"last\"}", NULL, &err));
-    REQUIRE_OK(team_finish(&team, &err));
-    REQUIRE_OK(team_restore(&team, NULL, &err));
+    REQUIRE_OK(team_finish_and_restore(&team, &err));
     EXPECT_EQ_TEXT(cairn_restore_labels(team.restore),
                    "{\"cairn.preempted\":\"SIGUSR1\",\"kind\":\"last\"}");
     /* Labels that are set later leave it there, and one of the trainer's own stays. */
     REQUIRE_OK(begin_all(&team, 7, NULL, NULL, &err));
     REQUIRE_OK(cairn_save_set_meta(team.saves[0], "{\"kind\":\"set\"}", NULL, &err));
-    REQUIRE_OK(team_finish(&team, &err));
-    REQUIRE_OK(team_restore(&team, NULL, &err));
+    REQUIRE_OK(team_finish_and_restore(&team, &err));
     EXPECT_EQ_TEXT(cairn_restore_labels(team.restore),
                    "{\"cairn.preempted\":\"SIGUSR1\",\"kind\":\"set\"}");
     REQUIRE_OK(begin_all(&team, 8, "{\"cairn.preempted\":\"mine\"}", NULL, &err));
-    REQUIRE_OK(team_finish(&team, &err));
-    REQUIRE_OK(team_restore(&team, NULL, &err));
+    REQUIRE_OK(team_finish_and_restore(&team, &err));
     EXPECT_EQ_TEXT(cairn_restore_labels(team.restore), "{\"cairn.preempted\":\"mine\"}");
     cairn_last_chance_unwatch();
 }

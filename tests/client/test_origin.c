@@ -2,12 +2,6 @@
 /* What a session says of its machine and its libraries. */
 #include "client/session/options.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "tests/harness.h"
 
 #define COMMIT "0123456789abcdef0123456789abcdef01234567"

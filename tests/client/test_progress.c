@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: labels=tsan */
 /* What the progress function of a save is told, by which thread, and what it may do. */
-#include <pthread.h>
-#include <stdlib.h>
-
 #include "tests/client/rank.h"
 
 #define SEGMENT_BYTES (16 * CAIRN_MIB) /* of client/save/copy.c */
@@ -54,7 +51,7 @@ static enum cairn_code begin(struct heard *heard, const void *source, struct cai
     struct cairn_open_options options = rank_options(heard->rank);
     options.bytes = BYTES;
     options.copy_threads = 1;
-    options.timeout_ms = 20000;
+    options.timeout_ms = HANG_MS;
     CAIRN_TRY(cairn_open(&options, &heard->rank->session, NULL, err));
     const struct cairn_save_options wanted = {
         .size = sizeof wanted, .progress = hear, .progress_owner = heard};
@@ -72,8 +69,7 @@ static void expect_growth(const struct heard *heard) {
     }
 }
 
-TEST(progress_is_told_while_a_save_is_copied_and_while_it_is_waited_for) /* save.h#6, #2 */
-{
+TEST(progress_is_told_while_a_save_is_copied_and_while_it_is_waited_for, err) { /* save.h#6, #2 */
     static const struct cairn_save_status wanted[] = {
         {.staged_bytes = SEGMENT_BYTES},
         {.staged_bytes = 2 * SEGMENT_BYTES},
@@ -83,7 +79,6 @@ TEST(progress_is_told_while_a_save_is_copied_and_while_it_is_waited_for) /* save
         {.staged_bytes = BYTES, .reached = CAIRN_STAGED, .sent_bytes = BYTES},
         {.staged_bytes = BYTES, .reached = CAIRN_DURABLE, .sent_bytes = BYTES},
         {.staged_bytes = BYTES, .reached = CAIRN_COMMITTED, .sent_bytes = BYTES}};
-    struct cairn_error err = {0};
     CAIRN_AUTO(rank) rank = {0};
     struct heard heard = {.rank = &rank};
     CAIRN_AUTO_HEAP uint8_t *source = calloc(1, BYTES);
@@ -95,10 +90,9 @@ TEST(progress_is_told_while_a_save_is_copied_and_while_it_is_waited_for) /* save
     EXPECT(!heard.elsewhere);
     REQUIRE(heard.count == CAIRN_COUNT(wanted));
     for (size_t i = 0; i < heard.count; i++) {
-        EXPECT_EQ_U64(heard.all[i].reached, wanted[i].reached);
-        EXPECT_EQ_U64(heard.all[i].staged_bytes, wanted[i].staged_bytes);
-        EXPECT_EQ_U64(heard.all[i].sent_bytes, wanted[i].sent_bytes);
-        EXPECT_EQ_U64(heard.all[i].total_bytes, BYTES);
+        EXPECT_ALL_U64(heard.all[i].reached, wanted[i].reached, heard.all[i].staged_bytes,
+                       wanted[i].staged_bytes, heard.all[i].sent_bytes, wanted[i].sent_bytes,
+                       heard.all[i].total_bytes, BYTES);
     }
     expect_growth(&heard);
     EXPECT_CODE(cairn_save_wait(heard.save, CAIRN_COMMITTED, 0, &err), CAIRN_OK);
@@ -106,16 +100,13 @@ TEST(progress_is_told_while_a_save_is_copied_and_while_it_is_waited_for) /* save
     cairn_save_free(heard.save);
 }
 
-TEST(a_progress_function_may_give_its_save_up) {
-    struct cairn_error err = {0};
+TEST(a_progress_function_may_give_its_save_up, err) {
     CAIRN_AUTO(rank) rank = {0};
     struct heard heard = {.rank = &rank, .cancels = true};
     CAIRN_AUTO_HEAP uint8_t *source = calloc(1, BYTES);
     REQUIRE(source != NULL);
     REQUIRE_OK(begin(&heard, source, &err));
-    EXPECT_CODE(cairn_save_stage(heard.save, &err), CAIRN_CANCELLED);
-    EXPECT(strstr(err.message, "seen enough") != NULL);
-    EXPECT_EQ_U64(heard.count, 1);
-    EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "seal"), 0);
+    EXPECT_FAILS(cairn_save_stage(heard.save, &err), CAIRN_CANCELLED, "seen enough");
+    EXPECT_ALL_U64(heard.count, 1, cairn_fake_uploader_count(rank.fake, "seal"), 0);
     cairn_save_free(heard.save);
 }

@@ -2,13 +2,11 @@
 /* ctest: races="full: as client/save and client/restore, of other content" */
 /* What a trainer hears of a quota: real server, real uploaders, a folder as the store. */
 #include "api/wire/rest.h"
-#include "common/clock.h"
 #include "tests/client/model.h"
-#include "tests/harness.h"
+#include "tests/client/stage.h"
 #include "tests/support/world.h"
 
 #define RANKS 2
-#define WAIT_MS 20000
 
 static struct cairn_model model;
 
@@ -27,16 +25,10 @@ static void cairn_job_release(struct job *job) {
 static enum cairn_code open_job(const struct cairn_world *world, struct job *ret,
                                 struct cairn_error *err) {
     for (uint32_t rank = 0; rank < RANKS; rank++) {
-        const struct cairn_open_options options = {.size = sizeof options,
-                                                   .run = "llm/7b",
-                                                   .job = "job-1",
-                                                   .rank = rank,
-                                                   .world_size = RANKS,
-                                                   .local_world_size = 1,
-                                                   .bytes = MODEL_RANK_BYTES,
-                                                   .socket = world->sockets[rank],
-                                                   .wait_staged_ms = 2000,
-                                                   .timeout_ms = 10000};
+        const struct cairn_open_options options =
+            SIZED(cairn_open_options, .run = "llm/7b", .job = "job-1", .rank = rank,
+                  .world_size = RANKS, .local_world_size = 1, .bytes = MODEL_RANK_BYTES,
+                  .socket = world->sockets[rank], .wait_staged_ms = 2000, .timeout_ms = HANG_MS);
         CAIRN_TRY(cairn_open(&options, &ret->sessions[rank], NULL, err));
     }
     return CAIRN_OK;
@@ -53,20 +45,16 @@ static enum cairn_code save_all(struct job *job, uint64_t step, struct cairn_err
                                        &job->saves[rank], &errs[rank]);
     }
     for (uint32_t rank = 0; rank < RANKS; rank++) {
-        uint64_t deadline_ms = cairn_mono_ms() + WAIT_MS;
         if (codes[rank]) continue;
-        do codes[rank] = cairn_save_wait(job->saves[rank], CAIRN_COMMITTED, 2000, &errs[rank]);
-        while (codes[rank] == CAIRN_TIMEOUT && cairn_mono_ms() < deadline_ms);
+        codes[rank] = cairn_test_reach(job->saves[rank], CAIRN_COMMITTED, &errs[rank]);
     }
     return codes[0];
 }
 
 TEST(a_save_beyond_the_quota_fails_at_every_rank_with_507_and_the_numbers) { /* policies.h#5 */
-    struct cairn_error err = {0}, errs[RANKS];
-    CAIRN_AUTO(world) world = {0};
-    if (!cairn_world_possible()) SKIP("cairn-server and cairn-uploader are not built here");
+    OPEN_WORLD(.nodes = RANKS);
+    struct cairn_error errs[RANKS];
     cairn_model_fill(&model, 5);
-    REQUIRE_OK(cairn_world_open(&(struct cairn_world_options){.nodes = RANKS}, &world, &err));
     AUTO_JOB job = {0};
     CAIRN_AUTO_PTR(rest) rest = NULL;
     struct cairn_rest_options options = {.url = world.server.url};

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: labels=tsan */
 /* A job that goes on in the same processes with another world: real server, real uploaders. */
-#include <pthread.h>
-
 #include "tests/client/model.h"
-#include "tests/harness.h"
+#include "tests/client/stage.h"
 #include "tests/support/world.h"
 
 #define RANKS 4
@@ -28,17 +26,10 @@ static void cairn_elastic_release(struct elastic *elastic) {
 /* The session of index i lives on node i % NODES, whichever rank it is. */
 static struct cairn_open_options options_of(const struct elastic *elastic, const char *job,
                                             uint32_t index, uint32_t rank, uint32_t ranks) {
-    return (struct cairn_open_options){.size = sizeof(struct cairn_open_options),
-                                       .run = "llm/7b",
-                                       .job = job,
-                                       .rank = rank,
-                                       .world_size = ranks,
-                                       .local_rank = index / NODES,
-                                       .local_world_size = 2,
-                                       .bytes = MODEL_RANK_BYTES,
-                                       .socket = elastic->world.sockets[index % NODES],
-                                       .wait_staged_ms = 8000,
-                                       .timeout_ms = 10000};
+    return SIZED(cairn_open_options, .run = "llm/7b", .job = job, .rank = rank, .world_size = ranks,
+                 .local_rank = index / NODES, .local_world_size = 2, .bytes = MODEL_RANK_BYTES,
+                 .socket = elastic->world.sockets[index % NODES], .wait_staged_ms = 8000,
+                 .timeout_ms = HANG_MS);
 }
 
 static enum cairn_code elastic_open(struct elastic *ret, struct cairn_error *err) {
@@ -108,28 +99,27 @@ TEST(ranks_that_are_left_go_on_in_their_processes_from_what_all_had_staged) {
                              .options = options_of(&elastic, "job-2", i, second_rank(i), LEFT)};
     renew_all(renewals, LEFT);
     for (uint32_t i = 0; i < LEFT; i++) {
-        struct cairn_restore *restore = NULL;
+        AUTO_RESTORE *restore = NULL;
         REQUIRE(renewals[i].code == CAIRN_OK);
         EXPECT_EQ_U64(renewals[i].resume.attempt, 2);
         EXPECT(renewals[i].resume.found);
         EXPECT_EQ_U64(renewals[i].resume.step, 20);
         EXPECT_CODE(cairn_session_problem(elastic.sessions[i], &err), CAIRN_OK);
-        EXPECT_CODE(cairn_save_wait(elastic.saves[i], CAIRN_COMMITTED, 100, &err), CAIRN_INVALID);
+        EXPECT_CODE(cairn_save_wait(elastic.saves[i], CAIRN_COMMITTED, HANG_MS, &err),
+                    CAIRN_INVALID);
         REQUIRE_OK(cairn_restore_open(elastic.sessions[i], NULL, &restore, NULL, &err));
         EXPECT_CODE(cairn_model_check(&model, restore, second_rank(i), LEFT, RANKS, &err),
                     CAIRN_OK);
-        cairn_restore_free(restore);
     }
     cairn_model_fill(&model, 10);
     for (uint32_t i = 0; i < LEFT; i++)
         REQUIRE_OK(save_as(&elastic, 30, i, second_rank(i), LEFT, &err));
     for (uint32_t i = 0; i < LEFT; i++)
         EXPECT_CODE(cairn_save_wait(elastic.saves[i], CAIRN_COMMITTED, 0, &err), CAIRN_OK);
-    struct cairn_restore *restore = NULL;
+    AUTO_RESTORE *restore = NULL;
     const struct cairn_restore_options newest = {.size = sizeof newest, .ref = "latest"};
     REQUIRE_OK(cairn_restore_open(elastic.sessions[0], &newest, &restore, NULL, &err));
     EXPECT_CODE(cairn_model_check(&model, restore, 0, 1, LEFT, &err), CAIRN_OK);
-    cairn_restore_free(restore);
 }
 
 TEST(what_was_begun_and_not_staged_when_a_session_is_renewed_is_failed_and_holds_nothing_up) {
@@ -185,7 +175,7 @@ TEST(a_renewal_that_finds_no_uploader_may_be_repeated_once_there_is_one) {
     EXPECT(strstr(renewals[0].err.message, "llm/7b rank 0") != NULL);
     EXPECT_CODE(cairn_save_begin(elastic.sessions[0], 20, NULL, &save, &err), CAIRN_UPLOADER_GONE);
     REQUIRE_OK(cairn_world_uploader_start(&elastic.world, 0, NULL, &err));
-    renewals[0].options.timeout_ms = 10000;
+    renewals[0].options.timeout_ms = HANG_MS;
     renew_all(renewals, RANKS);
     for (uint32_t i = 0; i < RANKS; i++) REQUIRE(renewals[i].code == CAIRN_OK);
     for (uint32_t i = 0; i < RANKS; i++) REQUIRE_OK(save_as(&elastic, 20, i, i, RANKS, &err));

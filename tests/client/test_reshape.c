@@ -8,10 +8,8 @@
  * element. CAIRN_RESHAPE_CASES says how many reads there are; each version's seed is printed when
  * it fails.
  */
-#include "api/table/dtype.h"
 #include "formats/convert.h"
 #include "tests/client/rank.h"
-#include "tests/client/staged.h"
 
 #define RANKS_MAX CAIRN_STAGED_RANKS_MAX
 #define TENSORS 8
@@ -300,16 +298,12 @@ static struct cairn_read ask_one(struct asked *ask, uint32_t ranks, bool renamed
     ask_region(ask);
     ask_strides(ask);
     make_wanted(ask);
-    return (struct cairn_read){.size = sizeof(struct cairn_read),
-                               .tensor = renamed ? ask->tensor->known : ask->tensor->name,
-                               .local_rank_of = ask->local_rank,
-                               .form = ask->form,
-                               .start = ask->start,
-                               .count = ask->count,
-                               .into = ask->into,
-                               .into_bytes = ask->elements * width_of(ask->dtype),
-                               .into_dtype = other ? cairn_dtype_text(ask->dtype) : NULL,
-                               .into_stride = ask->strided ? ask->stride : NULL};
+    return SIZED(cairn_read, .tensor = renamed ? ask->tensor->known : ask->tensor->name,
+                 .local_rank_of = ask->local_rank, .form = ask->form, .start = ask->start,
+                 .count = ask->count, .into = ask->into,
+                 .into_bytes = ask->elements * width_of(ask->dtype),
+                 .into_dtype = other ? cairn_dtype_text(ask->dtype) : NULL,
+                 .into_stride = ask->strided ? ask->stride : NULL);
 }
 
 static struct asked asked[TENSORS];
@@ -339,11 +333,9 @@ static enum cairn_code save_all(struct cairn_staged_version *version, struct cai
 }
 
 static enum cairn_code open_reader(struct cairn_rank *world, struct cairn_error *err) {
-    const struct cairn_open_options open = {.size = sizeof open,
-                                            .run = "llm/7b",
-                                            .socket = world->path,
-                                            .read_only = 1,
-                                            .timeout_ms = 20000};
+    const struct cairn_open_options open =
+        SIZED(cairn_open_options, .run = "llm/7b", .socket = world->path, .read_only = 1,
+              .timeout_ms = HANG_MS);
     return cairn_open(&open, &world->session, NULL, err);
 }
 
@@ -367,13 +359,11 @@ static bool one_version(struct cairn_rank *world, uint64_t *cases) {
     for (int reader = 0; !code && good && reader < 3; reader++, *cases += TENSORS)
         good = read_some(restore, ranks, renamed);
     cairn_restore_free(restore);
-    (void)cairn_close(world->session, NULL);
-    world->session = NULL;
+    cairn_rank_leave(world);
     return !code && good;
 }
 
-TEST(what_any_layout_saved_any_other_restores_as_any_type_at_any_place) {
-    struct cairn_error err = {0};
+TEST(what_any_layout_saved_any_other_restores_as_any_type_at_any_place, err) {
     CAIRN_AUTO(rank) world = {0};
     const char *wanted = getenv("CAIRN_RESHAPE_CASES");
     uint64_t cases = 0, limit = wanted ? strtoull(wanted, NULL, 10) : 300;
@@ -433,8 +423,7 @@ static enum cairn_code open_version(struct cairn_staged_version *version, struct
     return open_reader(world, err);
 }
 
-TEST(tensors_that_are_missing_or_surplus_are_reported_and_refused_unless_allowed) {
-    struct cairn_error err = {0};
+TEST(tensors_that_are_missing_or_surplus_are_reported_and_refused_unless_allowed, err) {
     CAIRN_AUTO(rank) world = {0};
     CAIRN_AUTO(staged_version) version = {0};
     struct reported reported = {""};
@@ -443,11 +432,9 @@ TEST(tensors_that_are_missing_or_surplus_are_reported_and_refused_unless_allowed
     struct cairn_restore *restore = open_renamed(&world, &without_model, 1, CAIRN_OK);
     REQUIRE(restore != NULL);
     for (size_t i = 0; i < TENSORS; i++) names[i] = tensors[i].known;
-    struct cairn_match_options match = {.size = sizeof match,
-                                        .names = names,
-                                        .name_count = TENSORS,
-                                        .report = report,
-                                        .owner = &reported};
+    struct cairn_match_options match =
+        SIZED(cairn_match_options, .names = names, .name_count = TENSORS, .report = report,
+              .owner = &reported);
     EXPECT_CODE(cairn_restore_match(restore, &match, &err), CAIRN_OK);
     EXPECT_EQ_TEXT(reported.text, "");
     names[2] = "head.w";
@@ -464,14 +451,13 @@ TEST(tensors_that_are_missing_or_surplus_are_reported_and_refused_unless_allowed
     cairn_restore_free(restore);
 }
 
-TEST(renames_hold_for_every_call_and_those_that_collide_are_refused) {
-    struct cairn_error err = {0};
+TEST(renames_hold_for_every_call_and_those_that_collide_are_refused, err) {
     CAIRN_AUTO(rank) world = {0};
     CAIRN_AUTO(staged_version) version = {0};
     struct cairn_tensor_info info;
     const struct cairn_rename collide[2] = {
-        {.size = sizeof collide[0], .stored = tensors[0].name, .known = "w", .whole = 1},
-        {.size = sizeof collide[0], .stored = tensors[1].name, .known = "w", .whole = 1}};
+        SIZED(cairn_rename, .stored = tensors[0].name, .known = "w", .whole = 1),
+        SIZED(cairn_rename, .stored = tensors[1].name, .known = "w", .whole = 1)};
     REQUIRE_OK(open_version(&version, &world, &err));
     EXPECT(!open_renamed(&world, collide, 2, CAIRN_INVALID));
     const struct cairn_rename nothing = {
@@ -490,8 +476,7 @@ TEST(renames_hold_for_every_call_and_those_that_collide_are_refused) {
     cairn_restore_free(restore);
 }
 
-TEST(reads_into_other_types_and_places_that_cannot_be_are_refused) {
-    struct cairn_error err = {0};
+TEST(reads_into_other_types_and_places_that_cannot_be_are_refused, err) {
     CAIRN_AUTO(rank) world = {0};
     CAIRN_AUTO(staged_version) version = {0};
     uint8_t into[64] = {0x11}, before[64];
@@ -501,14 +486,9 @@ TEST(reads_into_other_types_and_places_that_cannot_be_are_refused) {
     struct cairn_restore *restore = open_renamed(&world, NULL, 0, CAIRN_OK);
     REQUIRE(restore != NULL);
     memcpy(before, into, sizeof into);
-    struct cairn_read read = {.size = sizeof read,
-                              .tensor = "no.such",
-                              .form = CAIRN_FLAT,
-                              .start = start,
-                              .count = count,
-                              .into = into,
-                              .into_bytes = 8,
-                              .optional = 1};
+    struct cairn_read read =
+        SIZED(cairn_read, .tensor = "no.such", .form = CAIRN_FLAT, .start = start, .count = count,
+              .into = into, .into_bytes = 8, .optional = 1);
     EXPECT_CODE(cairn_restore_read(restore, &read, 1, 0, &err), CAIRN_OK);
     EXPECT(memcmp(before, into, sizeof into) == 0);
     read.optional = 0;

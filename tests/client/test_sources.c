@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: races="full: as client/save and client/restore, of other content" */
 /* Sources of pieces that are no contiguous memory, through the public calls. */
-#include <pthread.h>
-#include <stdlib.h>
-
-#include "api/table/table.h"
 #include "tests/client/rank.h"
 
 #define ROWS 300
@@ -32,25 +28,19 @@ static const uint8_t *find_staged(struct cairn_rank *rank, const char *name) {
 }
 
 static struct cairn_tensor_piece whole(const char *name) {
-    return (struct cairn_tensor_piece){.size = sizeof(struct cairn_tensor_piece),
-                                       .name = name,
-                                       .dtype = "F32",
-                                       .dimension_count = 2,
-                                       .shape = shape,
-                                       .kind = CAIRN_LOCAL,
-                                       .source_bytes = sizeof(float) * ROWS * COLUMNS};
+    return SIZED(cairn_tensor_piece, .name = name, .dtype = "F32", .dimension_count = 2,
+                 .shape = shape, .kind = CAIRN_LOCAL,
+                 .source_bytes = sizeof(float) * ROWS * COLUMNS);
 }
 
-TEST(a_transposed_tensor_is_staged_row_major_from_where_it_lies) {
-    struct cairn_error err = {0};
+TEST(a_transposed_tensor_is_staged_row_major_from_where_it_lies, err) {
     CAIRN_AUTO(rank) rank = {0};
     static float source[ROWS * COLUMNS], wanted[ROWS * COLUMNS];
-    struct cairn_save *save = NULL;
     for (size_t i = 0; i < ROWS * COLUMNS; i++) source[i] = (float)i;
     for (size_t i = 0; i < ROWS * COLUMNS; i++)
         wanted[i] = source[i % COLUMNS * ROWS + i / COLUMNS];
     REQUIRE_OK(rank_open(&rank, 2, &err));
-    REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
+    BEGUN(save, 1);
     struct cairn_tensor_piece piece = whole("w");
     piece.source = source;
     piece.source_stride = turned;
@@ -58,21 +48,18 @@ TEST(a_transposed_tensor_is_staged_row_major_from_where_it_lies) {
     EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_OK);
     const uint8_t *staged = find_staged(&rank, "w");
     EXPECT(staged && memcmp(staged, wanted, sizeof wanted) == 0);
-    cairn_save_free(save);
 }
 
-TEST(a_box_that_is_a_view_of_columns_and_a_flat_piece_with_a_step_are_staged) {
-    struct cairn_error err = {0};
+TEST(a_box_that_is_a_view_of_columns_and_a_flat_piece_with_a_step_are_staged, err) {
     CAIRN_AUTO(rank) rank = {0};
     static const uint64_t start[2] = {0, 50}, count[2] = {ROWS, 3}, flat[1] = {10}, one[1] = {7};
     static const int64_t rows[2] = {COLUMNS, 1}, step[1] = {-2};
     static float source[ROWS * COLUMNS], box[ROWS * 3], seven[7];
-    struct cairn_save *save = NULL;
     for (size_t i = 0; i < ROWS * COLUMNS; i++) source[i] = (float)i;
     for (size_t i = 0; i < ROWS * 3; i++) box[i] = source[i / 3 * COLUMNS + 50 + i % 3];
     for (size_t i = 0; i < 7; i++) seven[i] = source[100 - 2 * i];
     REQUIRE_OK(rank_open(&rank, 2, &err));
-    REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
+    BEGUN(save, 1);
     struct cairn_tensor_piece piece = whole("box");
     piece.form = CAIRN_BOX, piece.start = start, piece.count = count;
     piece.source = source + 50, piece.source_stride = rows, piece.source_bytes = sizeof box;
@@ -86,7 +73,6 @@ TEST(a_box_that_is_a_view_of_columns_and_a_flat_piece_with_a_step_are_staged) {
     EXPECT(staged && memcmp(staged, box, sizeof box) == 0);
     staged = find_staged(&rank, "flat");
     EXPECT(staged && memcmp(staged, seven, sizeof seven) == 0);
-    cairn_save_free(save);
 }
 
 struct lazy {
@@ -105,15 +91,10 @@ static int fill(void *owner, uint64_t offset, void *to, uint64_t bytes) {
 }
 
 TEST(a_piece_may_be_written_by_a_function_and_one_copy_thread_is_the_callers_own) {
-    struct cairn_error err = {0};
-    CAIRN_AUTO(rank) rank = {0};
-    struct cairn_save *save = NULL;
+    RANK_UPLOADER(2);
     struct lazy lazy = {.caller = pthread_self(), .in_order = true};
-    REQUIRE_OK(rank_uploader(&rank, 2, &err));
-    struct cairn_open_options options = rank_options(&rank);
-    options.copy_threads = 1;
-    REQUIRE_OK(cairn_open(&options, &rank.session, NULL, &err));
-    REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
+    RANK_OPENS(options.copy_threads = 1);
+    BEGUN(save, 1);
     struct cairn_tensor_piece piece = whole("lazy");
     piece.fill = fill;
     piece.fill_owner = &lazy;
@@ -123,7 +104,6 @@ TEST(a_piece_may_be_written_by_a_function_and_one_copy_thread_is_the_callers_own
     EXPECT_EQ_U64(lazy.next, piece.source_bytes);
     const uint8_t *staged = find_staged(&rank, "lazy");
     EXPECT(staged && staged[0] == 0x5a && staged[piece.source_bytes - 1] == 0x5a);
-    cairn_save_free(save);
 }
 
 static int refuse(void *owner, uint64_t offset, void *to, uint64_t bytes) {
@@ -132,10 +112,8 @@ static int refuse(void *owner, uint64_t offset, void *to, uint64_t bytes) {
 }
 
 TEST(a_function_that_fails_ends_the_save_and_the_next_save_is_whole) {
-    struct cairn_error err = {0};
-    CAIRN_AUTO(rank) rank = {0};
+    RANK(2);
     struct cairn_save *save = NULL;
-    REQUIRE_OK(rank_open(&rank, 2, &err));
     REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
     struct cairn_tensor_piece piece = whole("lazy");
     piece.fill = refuse;
@@ -148,13 +126,10 @@ TEST(a_function_that_fails_ends_the_save_and_the_next_save_is_whole) {
 }
 
 TEST(sources_that_contradict_themselves_are_refused) {
-    struct cairn_error err = {0};
-    CAIRN_AUTO(rank) rank = {0};
+    RANK(2);
     static float source[ROWS * COLUMNS];
     static const int64_t huge[2] = {INT64_MAX, 1};
-    struct cairn_save *save = NULL;
-    REQUIRE_OK(rank_open(&rank, 2, &err));
-    REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
+    BEGUN(save, 1);
     struct cairn_tensor_piece bad[4];
     for (size_t i = 0; i < CAIRN_COUNT(bad); i++) bad[i] = whole("w"), bad[i].source = source;
     bad[0].fill = fill; /* and a source */
@@ -166,18 +141,14 @@ TEST(sources_that_contradict_themselves_are_refused) {
         cairn_test_check(code == CAIRN_INVALID, __FILE__, __LINE__, "source %zu: %s", i,
                          cairn_code_info(code)->name);
     }
-    cairn_save_free(save);
 }
 
 TEST(cairn_copy_threads_is_read_and_bounded) {
-    struct cairn_error err = {0};
-    CAIRN_AUTO(rank) rank = {0};
+    RANK_UPLOADER(2);
     struct cairn_session *session = NULL;
-    REQUIRE_OK(rank_uploader(&rank, 2, &err));
     struct cairn_open_options options = rank_options(&rank);
     setenv("CAIRN_COPY_THREADS", "none", 1);
-    EXPECT_CODE(cairn_open(&options, &session, NULL, &err), CAIRN_INVALID);
-    EXPECT(strstr(err.message, "CAIRN_COPY_THREADS") != NULL);
+    EXPECT_FAILS(cairn_open(&options, &session, NULL, &err), CAIRN_INVALID, "CAIRN_COPY_THREADS");
     options.copy_threads = 65;
     EXPECT_CODE(cairn_open(&options, &session, NULL, &err), CAIRN_INVALID);
     options.copy_threads = 2; /* wins over the variable */
@@ -194,13 +165,11 @@ static void *free_later(void *argument) {
 }
 
 TEST(the_wait_for_memory_is_counted_as_stall_and_shown) {
-    struct cairn_error err = {0};
-    CAIRN_AUTO(rank) rank = {0};
-    struct cairn_save *first = NULL, *second = NULL;
+    RANK(1);
+    AUTO_SAVE *second = NULL;
     struct cairn_save_status status = {0};
     pthread_t thread;
-    REQUIRE_OK(rank_open(&rank, 1, &err));
-    REQUIRE_OK(rank_save(rank.session, 1, &first, &err));
+    SAVED(first, 1);
     cairn_save_status(first, &status);
     EXPECT(status.wait_us < 100000);
     REQUIRE(!pthread_create(&thread, NULL, free_later, rank.fake));
@@ -209,6 +178,4 @@ TEST(the_wait_for_memory_is_counted_as_stall_and_shown) {
     cairn_save_status(second, &status);
     EXPECT(status.wait_us >= 150000);
     EXPECT(status.stall_us >= status.wait_us);
-    cairn_save_free(first);
-    cairn_save_free(second);
 }

@@ -2,12 +2,8 @@
 /* ctest: races="full: as client/save and client/restore, of other content" */
 /* Four ranks, two of tensor parallelism by two of data parallelism, save what they hold alike once,
  * with a real server and real uploaders; another number of ranks reads all of it back. */
-#include <inttypes.h>
 
-#include <cairn/cairn.h>
-
-#include "common/clock.h"
-#include "tests/harness.h"
+#include "tests/client/stage.h"
 #include "tests/support/world.h"
 
 #define RANKS 4
@@ -15,7 +11,6 @@
 #define ROWS 96
 #define COLUMNS 256
 #define NORMS 5000
-#define WAIT_MS 20000
 
 /* Layer i: a matrix whose halves by columns are held by the two tensor-parallel ranks, and a vector
  * that all four hold. Besides: a scalar and an empty tensor of all, and a tied one. */
@@ -48,26 +43,17 @@ static void ranks_release(struct rank **all) {
         (*all)[i] = (struct rank){0};
     }
 }
-#define OPEN_WORLD()                                                                               \
-    struct cairn_error err = {0};                                                                  \
-    CAIRN_AUTO(world) world = {0};                                                                 \
-    if (!cairn_world_possible()) SKIP("cairn-server and cairn-uploader are not built here");       \
-    REQUIRE_OK(cairn_world_open(&(struct cairn_world_options){.nodes = 2}, &world, &err));         \
+#define OPEN_RANKS()                                                                               \
+    OPEN_WORLD(.nodes = 2);                                                                        \
     __attribute__((cleanup(ranks_release))) CAIRN_UNUSED struct rank *opened = ranks;              \
     REQUIRE_OK(open_ranks(&world, &err))
 
 static enum cairn_code open_ranks(const struct cairn_world *world, struct cairn_error *err) {
     for (uint32_t i = 0; i < RANKS; i++) {
-        const struct cairn_open_options options = {.size = sizeof(struct cairn_open_options),
-                                                   .run = "llm/7b",
-                                                   .job = "job-1",
-                                                   .rank = i,
-                                                   .world_size = RANKS,
-                                                   .local_rank = i / 2,
-                                                   .local_world_size = 2,
-                                                   .bytes = 4 * CAIRN_MIB,
-                                                   .socket = world->sockets[i % 2],
-                                                   .timeout_ms = 10000};
+        const struct cairn_open_options options =
+            SIZED(cairn_open_options, .run = "llm/7b", .job = "job-1", .rank = i,
+                  .world_size = RANKS, .local_rank = i / 2, .local_world_size = 2,
+                  .bytes = 4 * CAIRN_MIB, .socket = world->sockets[i % 2], .timeout_ms = HANG_MS);
         CAIRN_TRY(cairn_open(&options, &ranks[i].session, NULL, err));
     }
     return CAIRN_OK;
@@ -91,43 +77,22 @@ static struct cairn_tensor_piece matrix_of(uint32_t rank, int layer, char name[3
     start[0] = 0;
     start[1] = rank % 2 * (COLUMNS / 2);
     if (layer == 1) /* as a view; the others are copied out */
-        return (struct cairn_tensor_piece){.size = sizeof(struct cairn_tensor_piece),
-                                           .name = name,
-                                           .dtype = "F32",
-                                           .dimension_count = 2,
-                                           .shape = matrix_shape,
-                                           .kind = CAIRN_SHARDED,
-                                           .form = CAIRN_BOX,
-                                           .start = start,
-                                           .count = half,
-                                           .source = &matrices[layer][0][start[1]],
-                                           .source_stride = row_stride,
-                                           .source_bytes = sizeof ranks[rank].halves[layer]};
-    return (struct cairn_tensor_piece){.size = sizeof(struct cairn_tensor_piece),
-                                       .name = name,
-                                       .dtype = "F32",
-                                       .dimension_count = 2,
-                                       .shape = matrix_shape,
-                                       .kind = CAIRN_SHARDED,
-                                       .form = CAIRN_BOX,
-                                       .start = start,
-                                       .count = half,
-                                       .source = ranks[rank].halves[layer],
-                                       .source_bytes = sizeof ranks[rank].halves[layer]};
+        return SIZED(cairn_tensor_piece, .name = name, .dtype = "F32", .dimension_count = 2,
+                     .shape = matrix_shape, .kind = CAIRN_SHARDED, .form = CAIRN_BOX,
+                     .start = start, .count = half, .source = &matrices[layer][0][start[1]],
+                     .source_stride = row_stride, .source_bytes = sizeof ranks[rank].halves[layer]);
+    return SIZED(cairn_tensor_piece, .name = name, .dtype = "F32", .dimension_count = 2,
+                 .shape = matrix_shape, .kind = CAIRN_SHARDED, .form = CAIRN_BOX, .start = start,
+                 .count = half, .source = ranks[rank].halves[layer],
+                 .source_bytes = sizeof ranks[rank].halves[layer]);
 }
 
 static struct cairn_tensor_piece norm_of(int layer, char name[32]) {
     snprintf(name, 32, "layers.%d.norm", layer);
-    return (struct cairn_tensor_piece){.size = sizeof(struct cairn_tensor_piece),
-                                       .name = name,
-                                       .dtype = "F64",
-                                       .dimension_count = 1,
-                                       .shape = norm_shape,
-                                       .kind = CAIRN_REPLICATED,
-                                       .source = layer ? norms[layer] : NULL,
-                                       .fill = layer ? NULL : fill_norm,
-                                       .fill_owner = norms[layer],
-                                       .source_bytes = sizeof norms[layer]};
+    return SIZED(cairn_tensor_piece, .name = name, .dtype = "F64", .dimension_count = 1,
+                 .shape = norm_shape, .kind = CAIRN_REPLICATED,
+                 .source = layer ? norms[layer] : NULL, .fill = layer ? NULL : fill_norm,
+                 .fill_owner = norms[layer], .source_bytes = sizeof norms[layer]);
 }
 static const struct cairn_tensor_piece step_piece = {.size = sizeof(struct cairn_tensor_piece),
                                                      .name = "step",
@@ -161,17 +126,11 @@ static enum cairn_code list_tensors(uint32_t rank, const struct listing *listing
     char name[32], group[16];
     uint64_t start[2];
     snprintf(group, sizeof group, "tp%u", rank % 2);
-    const struct cairn_split_options matrices_of = {.size = sizeof(struct cairn_split_options),
-                                                    .group = group,
-                                                    .member = rank / 2,
-                                                    .members = 2,
-                                                    .by = listing->by};
-    const struct cairn_split_options all = {.size = sizeof(struct cairn_split_options),
-                                            .group = "all",
-                                            .member = rank,
-                                            .members = RANKS,
-                                            .by = listing->by,
-                                            .weights = listing->weights};
+    const struct cairn_split_options matrices_of = SIZED(
+        cairn_split_options, .group = group, .member = rank / 2, .members = 2, .by = listing->by);
+    const struct cairn_split_options all =
+        SIZED(cairn_split_options, .group = "all", .member = rank, .members = RANKS,
+              .by = listing->by, .weights = listing->weights);
     struct cairn_split **splits = ranks[rank].splits;
     CAIRN_TRY(cairn_split_new(&matrices_of, &splits[0], err));
     CAIRN_TRY(cairn_split_new(&all, &splits[1], err));
@@ -218,7 +177,7 @@ static enum cairn_code save_all(uint64_t step, struct cairn_error *err) {
         CAIRN_TRY(cairn_save_stage(ranks[i].save, err));
     }
     for (uint32_t i = 0; i < RANKS; i++)
-        CAIRN_TRY(cairn_save_wait(ranks[i].save, CAIRN_COMMITTED, WAIT_MS, err));
+        CAIRN_TRY(cairn_save_wait(ranks[i].save, CAIRN_COMMITTED, HANG_MS, err));
     return CAIRN_OK;
 }
 
@@ -235,12 +194,11 @@ static void expect_restored(uint64_t step) {
     static float matrix[ROWS][COLUMNS];
     static double norm[NORMS];
     struct cairn_error err = {0};
-    struct cairn_restore *restore = NULL;
+    AUTO_RESTORE *restore = NULL;
     char ref[24], name[32];
     int64_t number = 0;
     snprintf(ref, sizeof ref, "%" PRIu64, step);
-    const struct cairn_restore_options options = {.size = sizeof(struct cairn_restore_options),
-                                                  .ref = ref};
+    const struct cairn_restore_options options = SIZED(cairn_restore_options, .ref = ref);
     REQUIRE_OK(cairn_restore_open(ranks[0].session, &options, &restore, NULL, &err));
     for (int layer = 0; layer < LAYERS; layer++) {
         snprintf(name, sizeof name, "layers.%d.w", layer);
@@ -256,7 +214,6 @@ static void expect_restored(uint64_t step) {
     EXPECT(number == scalar);
     struct cairn_tensor_info info;
     EXPECT_CODE(cairn_restore_tensor_find(restore, "none", &info, &err), CAIRN_OK);
-    cairn_restore_free(restore);
 }
 
 static uint64_t bytes_of(uint32_t rank) {
@@ -266,7 +223,7 @@ static uint64_t bytes_of(uint32_t rank) {
 }
 
 static void save_and_restore_by(enum cairn_split_by by) {
-    OPEN_WORLD();
+    OPEN_RANKS();
     const struct listing listing = {.by = by, .without_norm = -1};
     for (uint32_t i = 0; i < RANKS; i++) REQUIRE_OK(list_tensors(i, &listing, &err));
     uint64_t unique = sizeof matrices + sizeof norms + sizeof scalar, sum = 0, most = 0;
@@ -284,21 +241,14 @@ static void save_and_restore_by(enum cairn_split_by by) {
     if (by == CAIRN_SPLIT_FIRST) EXPECT(bytes_of(2) < 4 * CAIRN_KIB);
 }
 
-TEST(what_one_rank_saves_for_all_is_restored) {
-    save_and_restore_by(CAIRN_SPLIT_FIRST);
-}
-TEST(layers_that_are_spread_over_the_group_are_restored) {
-    save_and_restore_by(CAIRN_SPLIT_LAYER);
-}
-TEST(tensors_that_are_spread_over_the_group_are_restored) {
-    save_and_restore_by(CAIRN_SPLIT_TENSOR);
-}
-TEST(slices_that_are_spread_evenly_over_the_group_are_restored) {
-    save_and_restore_by(CAIRN_SPLIT_SLICE);
-}
+CASE(what_one_rank_saves_for_all_is_restored, save_and_restore_by(CAIRN_SPLIT_FIRST));
+CASE(layers_that_are_spread_over_the_group_are_restored, save_and_restore_by(CAIRN_SPLIT_LAYER));
+CASE(tensors_that_are_spread_over_the_group_are_restored, save_and_restore_by(CAIRN_SPLIT_TENSOR));
+CASE(slices_that_are_spread_evenly_over_the_group_are_restored,
+     save_and_restore_by(CAIRN_SPLIT_SLICE));
 
 TEST(ranks_with_other_lists_are_told_where_they_differ) { /* Q10 */
-    OPEN_WORLD();
+    OPEN_RANKS();
     const struct listing full = {.by = CAIRN_SPLIT_SLICE, .without_norm = -1},
                          less = {.by = CAIRN_SPLIT_SLICE, .without_norm = 2};
     for (uint32_t i = 0; i < RANKS; i++) REQUIRE_OK(list_tensors(i, i == 3 ? &less : &full, &err));
@@ -328,25 +278,22 @@ static enum cairn_code add_at(struct cairn_split *split, const struct edited *li
     enum edit edit = number == list->at ? list->edit : EDIT_NONE;
     const uint64_t shape[1] = {edit == EDIT_SHAPE ? 2 : 1};
     char name[32];
-    const struct cairn_tensor_piece piece = {.size = sizeof piece,
-                                             .name = name,
-                                             .dtype = edit == EDIT_DTYPE ? "I8" : "U8",
-                                             .dimension_count = 1,
-                                             .shape = shape};
+    const struct cairn_tensor_piece piece =
+        SIZED(cairn_tensor_piece, .name = name, .dtype = edit == EDIT_DTYPE ? "I8" : "U8",
+              .dimension_count = 1, .shape = shape);
     name_at(number, name);
     return edit == EDIT_MISSING ? CAIRN_OK : cairn_split_add(split, &piece, err);
 }
 
 static enum cairn_code list_edited(uint32_t rank, const struct edited *list,
                                    struct cairn_error *err) {
-    const char *const groups[] = {"long", "none"};
     struct cairn_split **splits = ranks[rank].splits;
-    for (size_t i = 0; i < CAIRN_COUNT(groups); i++) {
+    EACH_TEXT(text, "long", "none") {
         const struct cairn_split_options options = {
-            .size = sizeof options, .group = groups[i], .member = rank, .members = RANKS};
-        cairn_split_free(splits[i]);
-        splits[i] = NULL;
-        CAIRN_TRY(cairn_split_new(&options, &splits[i], err));
+            .size = sizeof options, .group = text, .member = rank, .members = RANKS};
+        cairn_split_free(splits[AT_OF(text)]);
+        splits[AT_OF(text)] = NULL;
+        CAIRN_TRY(cairn_split_new(&options, &splits[AT_OF(text)], err));
     }
     for (uint32_t i = 0; i < list->count; i++) CAIRN_TRY(add_at(splits[0], list, i, err));
     return list->edit == EDIT_MORE ? add_at(splits[0], list, list->count, err) : CAIRN_OK;
@@ -361,9 +308,7 @@ static bool names(const char *message, uint32_t first) {
 }
 
 static enum cairn_code differ_of(uint32_t rank, enum cairn_code code, struct cairn_error *err) {
-    const uint64_t until_ms = cairn_mono_ms() + WAIT_MS;
-    while (!code && cairn_mono_ms() < until_ms)
-        code = cairn_session_problem(ranks[rank].session, err);
+    (void)COMES(code || (code = cairn_session_problem(ranks[rank].session, err)));
     return code;
 }
 
@@ -387,15 +332,13 @@ static bool differ_as(const struct edited *list, uint64_t step) {
                             (int)list->edit, list->at, err.message);
 }
 
-TEST(the_first_tensor_in_which_lists_differ_is_named_however_long_they_are) /* Q10, intake.h#3 */
-{
-    OPEN_WORLD();
-    static const uint32_t counts[] = {5, 31, 32, 33, 1000};
+TEST(the_first_tensor_in_which_lists_differ_is_named_however_long_they_are) { /* Q10, intake.h#3 */
+    OPEN_RANKS();
     static const struct edited longest[] = {{100000, EDIT_MISSING, 50000},
                                             {100000, EDIT_DTYPE, 99999}};
     uint64_t step = 0;
-    for (size_t i = 0; i < CAIRN_COUNT(counts); i++) {
-        const uint32_t count = counts[i];
+    EACH_OF(uint32_t, number, 5, 31, 32, 33, 1000) {
+        const uint32_t count = number;
         const struct edited lists[] = {{count, EDIT_DTYPE, 0},
                                        {count, EDIT_MISSING, count / 2},
                                        {count, EDIT_SHAPE, count / 3},
@@ -408,9 +351,8 @@ TEST(the_first_tensor_in_which_lists_differ_is_named_however_long_they_are) /* Q
         if (!differ_as(&longest[i], ++step)) return;
 }
 
-TEST(of_several_ranks_that_differ_two_are_named_with_the_first_tensor) /* Q10 */
-{
-    OPEN_WORLD();
+TEST(of_several_ranks_that_differ_two_are_named_with_the_first_tensor) { /* Q10 */
+    OPEN_RANKS();
     static const uint32_t counts[] = {20, 200};
     for (uint64_t step = 1; step <= CAIRN_COUNT(counts); step++) {
         const uint32_t count = counts[step - 1];
@@ -435,7 +377,7 @@ TEST(of_several_ranks_that_differ_two_are_named_with_the_first_tensor) /* Q10 */
 }
 
 TEST(a_listed_tensor_that_is_not_described_fails_the_stage_by_name) {
-    OPEN_WORLD();
+    OPEN_RANKS();
     const struct listing listing = {.by = CAIRN_SPLIT_SLICE, .without_norm = -1};
     for (uint32_t i = 0; i < RANKS; i++) REQUIRE_OK(list_tensors(i, &listing, &err));
     REQUIRE_OK(begin(1, 1, &err));
@@ -453,18 +395,15 @@ TEST(a_listed_tensor_that_is_not_described_fails_the_stage_by_name) {
     EXPECT(strstr(err.message, "was not described, and this rank saves a share of it"));
 }
 
-TEST(shares_can_be_asked_for_before_anything_is_saved) {
-    struct cairn_error err = {0};
+TEST(shares_can_be_asked_for_before_anything_is_saved, err) {
     struct cairn_split *split = NULL;
     struct cairn_split_share share;
     char name[32];
     uint64_t bytes = 0;
     const uint32_t weights[] = {1, 3};
-    const struct cairn_split_options options = {.size = sizeof(struct cairn_split_options),
-                                                .group = "dp",
-                                                .members = 2,
-                                                .by = CAIRN_SPLIT_SLICE,
-                                                .weights = weights};
+    const struct cairn_split_options options =
+        SIZED(cairn_split_options, .group = "dp", .members = 2, .by = CAIRN_SPLIT_SLICE,
+              .weights = weights);
     REQUIRE_OK(cairn_split_new(&options, &split, &err));
     struct cairn_tensor_piece norm = norm_of(0, name);
     REQUIRE_OK(cairn_split_add(split, &norm, &err));
@@ -472,28 +411,21 @@ TEST(shares_can_be_asked_for_before_anything_is_saved) {
     EXPECT(bytes >= 3 * sizeof norms[0] / 4 - 4096 && bytes <= 3 * sizeof norms[0] / 4 + 4096);
     REQUIRE_OK(cairn_split_share_at(split, 1, 0, &share, &err));
     EXPECT_EQ_TEXT(share.name, "layers.0.norm");
-    EXPECT_EQ_U64(share.start + share.count, NORMS);
-    EXPECT_EQ_U64(share.count * 8, bytes);
+    EXPECT_ALL_U64(share.start + share.count, NORMS, share.count * 8, bytes);
     EXPECT_CODE(cairn_split_share_at(split, 1, 1, &share, &err), CAIRN_NOT_FOUND);
     EXPECT_CODE(cairn_split_add(split, &norm, &err), CAIRN_INVALID);
     cairn_split_free(split);
 }
 
-TEST(a_configuration_of_parallel_writes_says_how_to_split) {
-    static const struct {
-        int pipeline_stage, tensor_slice;
-        enum cairn_split_by by;
-    } cases[] = {{1, 1, CAIRN_SPLIT_SLICE},
-                 {0, 1, CAIRN_SPLIT_SLICE},
-                 {1, 0, CAIRN_SPLIT_LAYER},
-                 {0, 0, CAIRN_SPLIT_FIRST}};
-    struct cairn_error err = {0};
-    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+TEST(a_configuration_of_parallel_writes_says_how_to_split, err) {
+    EACH(one, FIELDS(int pipeline_stage, tensor_slice; enum cairn_split_by by),
+         {1, 1, CAIRN_SPLIT_SLICE}, {0, 1, CAIRN_SPLIT_SLICE}, {1, 0, CAIRN_SPLIT_LAYER},
+         {0, 0, CAIRN_SPLIT_FIRST}) {
         enum cairn_split_by by = CAIRN_SPLIT_TENSOR;
-        const struct cairn_parallel_write config = {.size = sizeof config,
-                                                    .pipeline_stage = cases[i].pipeline_stage,
-                                                    .tensor_slice = cases[i].tensor_slice};
+        const struct cairn_parallel_write config =
+            SIZED(cairn_parallel_write, .pipeline_stage = one->pipeline_stage,
+                  .tensor_slice = one->tensor_slice);
         REQUIRE_OK(cairn_split_by_of(&config, &by, &err));
-        EXPECT_EQ_U64(by, cases[i].by);
+        EXPECT_EQ_U64(by, one->by);
     }
 }

@@ -2,13 +2,9 @@
 /* ctest: races="full: as client/save and client/restore, of other content" */
 /* Pieces whose elements are stored as another type than the trainer has them in. */
 #include <math.h>
-#include <stdlib.h>
 
-#include "api/table/dtype.h"
-#include "common/crc.h"
 #include "formats/convert.h"
 #include "tests/client/rank.h"
-#include "tests/client/staged.h"
 
 #define ROWS 1100
 #define COLUMNS 701 /* more than a block of either type, and no row begins at a round place */
@@ -30,15 +26,9 @@ static void fill(void) {
 }
 
 static struct cairn_tensor_piece piece_of(const char *name, const char *stored) {
-    return (struct cairn_tensor_piece){.size = sizeof(struct cairn_tensor_piece),
-                                       .name = name,
-                                       .dtype = stored,
-                                       .source_dtype = "F32",
-                                       .dimension_count = 2,
-                                       .shape = shape,
-                                       .kind = CAIRN_LOCAL,
-                                       .source = numbers,
-                                       .source_bytes = sizeof(float) * ELEMENTS};
+    return SIZED(cairn_tensor_piece, .name = name, .dtype = stored, .source_dtype = "F32",
+                 .dimension_count = 2, .shape = shape, .kind = CAIRN_LOCAL, .source = numbers,
+                 .source_bytes = sizeof(float) * ELEMENTS);
 }
 
 static unsigned dtype_of(const char *name) {
@@ -60,15 +50,13 @@ static void expect_stored(struct cairn_rank *rank, const char *name, const char 
     EXPECT_EQ_U64(wrong, 0);
 }
 
-TEST(elements_are_stored_as_another_type_from_wherever_they_lie) {
-    struct cairn_error err = {0};
+TEST(elements_are_stored_as_another_type_from_wherever_they_lie, err) {
     CAIRN_AUTO(rank) rank = {0};
     static const int64_t turned[2] = {1, ROWS}, wide[2] = {COLUMNS, 1};
     static const uint64_t start[2] = {3, 0}, count[2] = {ROWS - 5, 100};
     static const uint64_t three[1] = {3};
     static float lying[ELEMENTS], box[(ROWS - 5) * 100], shifted[ELEMENTS];
     static uint8_t bytes[4 * ELEMENTS + 1];
-    struct cairn_save *save = NULL;
     fill();
     for (size_t i = 0; i < ELEMENTS; i++) lying[i] = numbers[i % COLUMNS * ROWS + i / COLUMNS];
     for (size_t i = 0; i < CAIRN_COUNT(box); i++) box[i] = numbers[i / 100 * COLUMNS + i % 100];
@@ -79,15 +67,10 @@ TEST(elements_are_stored_as_another_type_from_wherever_they_lie) {
     options = rank_options(&rank);
     options.bytes = 32 * CAIRN_MIB;
     REQUIRE_OK(cairn_open(&options, &rank.session, NULL, &err));
-    REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
-    struct cairn_tensor_piece odd = {.size = sizeof odd,
-                                     .name = "a",
-                                     .dtype = "U8",
-                                     .dimension_count = 1,
-                                     .shape = three,
-                                     .kind = CAIRN_LOCAL,
-                                     .source = bytes,
-                                     .source_bytes = 3};
+    BEGUN(save, 1);
+    struct cairn_tensor_piece odd =
+        SIZED(cairn_tensor_piece, .name = "a", .dtype = "U8", .dimension_count = 1, .shape = three,
+              .kind = CAIRN_LOCAL, .source = bytes, .source_bytes = 3);
     EXPECT_CODE(cairn_save_tensor(save, &odd, &err), CAIRN_OK);
     struct cairn_tensor_piece piece = piece_of("plain", "BF16");
     EXPECT_CODE(cairn_save_tensor(save, &piece, &err), CAIRN_OK);
@@ -106,7 +89,6 @@ TEST(elements_are_stored_as_another_type_from_wherever_they_lie) {
     piece.source = bytes + 1;
     EXPECT_CODE(cairn_save_tensor(save, &piece, &err), CAIRN_OK);
     EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_OK);
-    cairn_save_free(save);
     expect_stored(&rank, "plain", "BF16", numbers, ELEMENTS);
     expect_stored(&rank, "half", "F16", numbers, ELEMENTS);
     expect_stored(&rank, "wide", "F64", numbers, ELEMENTS);
@@ -116,12 +98,10 @@ TEST(elements_are_stored_as_another_type_from_wherever_they_lie) {
 }
 
 /* Q15: what is told of the blocks and of a replicated tensor is of the bytes that are stored. */
-TEST(checksums_are_those_of_the_stored_bytes) {
-    struct cairn_error err = {0};
+TEST(checksums_are_those_of_the_stored_bytes, err) {
     CAIRN_AUTO(rank) rank = {0};
     struct cairn_save *save = NULL;
     struct cairn_fake_message seal;
-    char wanted[16];
     fill();
     REQUIRE_OK(rank_open(&rank, 1, &err));
     REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
@@ -132,25 +112,22 @@ TEST(checksums_are_those_of_the_stored_bytes) {
     cairn_save_free(save);
     static uint16_t stored[ELEMENTS];
     cairn_convert(CAIRN_DTYPE_F32, numbers, CAIRN_DTYPE_BF16, stored, ELEMENTS);
-    snprintf(wanted, sizeof wanted, "%08x", cairn_crc32c(0, stored, sizeof stored));
+    const char *wanted = TEXT("%08x", cairn_crc32c(0, stored, sizeof stored));
     REQUIRE(cairn_fake_uploader_saw(rank.fake, "seal", 1, &seal));
     const json_t *one = json_array_get(json_object_get(seal.message, "replicated"), 0);
     EXPECT_EQ_TEXT(json_string_value(json_object_get(one, "crc32c")), wanted);
 }
 
-TEST(a_share_of_a_replica_group_is_converted_from_its_own_place) {
-    struct cairn_error err = {0};
+TEST(a_share_of_a_replica_group_is_converted_from_its_own_place, err) {
     uint64_t seen = 0;
     fill();
     for (uint32_t member = 0; member < 2; member++) {
         CAIRN_AUTO(rank) rank = {0};
-        struct cairn_save *save = NULL;
+        AUTO_SAVE *save = NULL;
         struct cairn_split *split = NULL;
-        const struct cairn_split_options group = {.size = sizeof group,
-                                                  .group = "dp",
-                                                  .by = CAIRN_SPLIT_SLICE,
-                                                  .members = 2,
-                                                  .member = member};
+        const struct cairn_split_options group =
+            SIZED(cairn_split_options, .group = "dp", .by = CAIRN_SPLIT_SLICE, .members = 2,
+                  .member = member);
         struct cairn_tensor_piece piece = piece_of("w", "BF16");
         piece.kind = CAIRN_SHARDED;
         REQUIRE_OK(rank_open(&rank, 1, &err));
@@ -165,18 +142,14 @@ TEST(a_share_of_a_replica_group_is_converted_from_its_own_place) {
         EXPECT_CODE(cairn_split_bytes(split, member, &bytes, &err), CAIRN_OK);
         expect_stored(&rank, "w", "BF16", numbers + seen, (size_t)bytes / 2);
         seen += bytes / 2;
-        cairn_save_free(save);
         cairn_split_free(split);
     }
     EXPECT_EQ_U64(seen, ELEMENTS);
 }
 
 TEST(conversions_that_cannot_be_are_refused) {
-    struct cairn_error err = {0};
-    CAIRN_AUTO(rank) rank = {0};
-    struct cairn_save *save = NULL;
-    REQUIRE_OK(rank_open(&rank, 1, &err));
-    REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
+    RANK(1);
+    BEGUN(save, 1);
     struct cairn_tensor_piece piece = piece_of("w", "I32");
     EXPECT_CODE(cairn_save_tensor(save, &piece, &err), CAIRN_INVALID);
     piece = piece_of("w", "BF16");
@@ -190,5 +163,4 @@ TEST(conversions_that_cannot_be_are_refused) {
     EXPECT_CODE(cairn_save_tensor(save, &piece, &err), CAIRN_INVALID);
     piece = piece_of("w", "F32"); /* of its own type */
     EXPECT_CODE(cairn_save_tensor(save, &piece, &err), CAIRN_OK);
-    cairn_save_free(save);
 }

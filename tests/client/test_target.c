@@ -6,8 +6,7 @@
 #include "formats/convert.h"
 #include "tests/harness.h"
 
-TEST(an_element_that_comes_in_parts_is_put_once_it_is_whole) { /* restore.h#3 */
-    struct cairn_error err = {0};
+TEST(an_element_that_comes_in_parts_is_put_once_it_is_whole, err) { /* restore.h#3 */
     uint64_t shape[2] = {37, 41};
     const int64_t stride[2] = {1, 37};
     uint32_t stored[37 * 41];

@@ -113,8 +113,7 @@ static unsigned saves_until_settled(struct world *world, unsigned most) {
     return saves;
 }
 
-TEST(the_best_number_is_found_within_a_handful_of_saves_on_every_machine) /* threads.h#1 */
-{
+TEST(the_best_number_is_found_within_a_handful_of_saves_on_every_machine) { /* threads.h#1 */
     for (size_t i = 0; i < CAIRN_COUNT(machines); i++) {
         struct world world = world_of(&machines[i], NULL, 1);
         unsigned good = 0, saves = 0;
@@ -136,13 +135,11 @@ TEST(the_best_number_is_found_within_a_handful_of_saves_on_every_machine) /* thr
     }
 }
 
-TEST(no_thread_is_kept_that_gains_nothing) /* threads.h#1 */
-{
+TEST(no_thread_is_kept_that_gains_nothing) { /* threads.h#1 */
     struct world one = world_of(&machines[0], NULL, 1), four = world_of(&machines[4], NULL, 1);
     (void)saves_until_settled(&one, 100);
     (void)saves_until_settled(&four, 100);
-    EXPECT_EQ_U64(one.threads.kept, 1);
-    EXPECT_EQ_U64(four.threads.kept, 4);
+    EXPECT_ALL_U64(one.threads.kept, 1, four.threads.kept, 4);
 }
 
 static const struct noise noises[] = {
@@ -173,13 +170,11 @@ static void search_disturbed(const struct noise *noise) {
                      noise->name, far, searches);
 }
 
-TEST(noise_of_thirty_percent_and_disturbed_saves_settle_nothing_wrong) /* threads.h#2 */
-{
+TEST(noise_of_thirty_percent_and_disturbed_saves_settle_nothing_wrong) { /* threads.h#2 */
     for (size_t i = 0; i < CAIRN_COUNT(noises); i++) search_disturbed(&noises[i]);
 }
 
-TEST(tries_cost_little_in_the_long_run) /* threads.h#4 */
-{
+TEST(tries_cost_little_in_the_long_run) { /* threads.h#4 */
     for (size_t i = 0; i < CAIRN_COUNT(machines); i++) {
         struct world world = world_of(&machines[i], &noises[3], cairn_test_seed());
         for (unsigned saves = 0; saves < 500; saves++) save(&world);
@@ -213,8 +208,7 @@ static void become(struct world *world, const struct machine *other, unsigned mo
     EXPECT(share_of_best(world) >= 0.9);
 }
 
-TEST(a_load_that_changes_is_followed) /* threads.h#4 */
-{
+TEST(a_load_that_changes_is_followed) { /* threads.h#4 */
     struct machine slower = machines[4], harmed = machines[5];
     struct world world = world_of(&machines[5], &noises[0], 3);
     harmed.name = "32 GB/s by one, more harm", harmed.alone = 32, harmed.enough = 1;
@@ -230,14 +224,12 @@ TEST(a_load_that_changes_is_followed) /* threads.h#4 */
     become(&world, &slower, 30); /* by a later search */
 }
 
-TEST(no_count_is_above_its_limit_and_small_copies_teach_nothing) /* threads.h#3 */
-{
+TEST(no_count_is_above_its_limit_and_small_copies_teach_nothing) { /* threads.h#3 */
     struct cairn_client_threads threads;
     cairn_client_threads_init(&threads, 1, 1);
     for (unsigned i = 0; i < 100; i++) {
         struct cairn_client_leg leg = cairn_client_threads_next(&threads, 64 * CAIRN_GIB, false);
-        EXPECT_EQ_U64(leg.threads, 1);
-        EXPECT_EQ_U64(leg.bytes, 64 * CAIRN_GIB);
+        EXPECT_ALL_U64(leg.threads, 1, leg.bytes, 64 * CAIRN_GIB);
         cairn_client_threads_learn(&threads, &leg, 1000000);
     }
     cairn_client_threads_init(&threads, 4, 16);
@@ -246,23 +238,20 @@ TEST(no_count_is_above_its_limit_and_small_copies_teach_nothing) /* threads.h#3 
         static const uint32_t wanted[] = {1, 1, 1, 2, 3, 4, 4};
         uint64_t bytes = sizes[i % CAIRN_COUNT(sizes)] * CAIRN_MIB;
         struct cairn_client_leg leg = cairn_client_threads_next(&threads, bytes, false);
-        EXPECT_EQ_U64(leg.threads, wanted[i % CAIRN_COUNT(sizes)]);
-        EXPECT_EQ_U64(leg.bytes, bytes);
+        EXPECT_ALL_U64(leg.threads, wanted[i % CAIRN_COUNT(sizes)], leg.bytes, bytes);
         cairn_client_threads_learn(&threads, &leg, i); /* twice as fast, or as slow */
         EXPECT(threads.settled);
     }
     EXPECT_EQ_U64(threads.copies, 0);
 }
 
-TEST(the_same_copies_make_the_same_decisions) /* threads.h#5 */
-{
+TEST(the_same_copies_make_the_same_decisions) { /* threads.h#5 */
     struct world one = world_of(&machines[6], &noises[3], 11), other = one;
     for (unsigned i = 0; i < 50; i++) {
         save(&one);
         save(&other);
-        EXPECT_EQ_U64(one.legs, other.legs);
-        EXPECT_EQ_U64(one.threads.kept, other.threads.kept);
-        EXPECT_EQ_U64(one.threads.tried, other.threads.tried);
+        EXPECT_ALL_U64(one.legs, other.legs, one.threads.kept, other.threads.kept,
+                       one.threads.tried, other.threads.tried);
     }
 }
 

@@ -3,10 +3,7 @@
 /* What would fail the first save is found before it, and named with its node and rank. */
 #include <glob.h>
 #include <malloc.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "common/file.h"
 #include "tests/client/rank.h"
 #include "tests/support/raw.h"
 #include "tests/support/world.h"
@@ -23,15 +20,10 @@ static void cairn_job_release(struct job *job) {
 static enum cairn_code job_open(const struct cairn_world *world, struct job *ret,
                                 struct cairn_error *err) {
     for (uint32_t rank = 0; rank < RANKS; rank++) {
-        const struct cairn_open_options options = {.size = sizeof options,
-                                                   .run = "llm/7b",
-                                                   .job = "job-1",
-                                                   .rank = rank,
-                                                   .world_size = RANKS,
-                                                   .bytes = CAIRN_MIB,
-                                                   .socket = world->sockets[rank],
-                                                   .wait_staged_ms = 2000,
-                                                   .timeout_ms = 10000};
+        const struct cairn_open_options options =
+            SIZED(cairn_open_options, .run = "llm/7b", .job = "job-1", .rank = rank,
+                  .world_size = RANKS, .bytes = CAIRN_MIB, .socket = world->sockets[rank],
+                  .wait_staged_ms = 2000, .timeout_ms = HANG_MS);
         CAIRN_TRY(cairn_open(&options, &ret->sessions[rank], NULL, err));
     }
     return CAIRN_OK;
@@ -65,9 +57,8 @@ static enum cairn_code move_node(struct cairn_world *world, uint32_t node, const
 }
 
 static size_t probes_left(const char *store) {
-    char pattern[1200];
     glob_t found = {0};
-    snprintf(pattern, sizeof pattern, "%s/llm/7b/*/*/data/probe/*", store);
+    const char *pattern = TEXT("%s/llm/7b/*/*/data/probe/*", store);
     size_t count = glob(pattern, 0, NULL, &found) ? 0 : found.gl_pathc;
     globfree(&found);
     return count;
@@ -102,12 +93,9 @@ static void expect_listed(const struct cairn_world *world) {
 }
 
 TEST(a_node_that_cannot_save_is_named_before_the_first_save_and_others_are_well) {
-    struct cairn_error err = {0};
-    CAIRN_AUTO(world) world = {0};
+    OPEN_WORLD(.nodes = RANKS);
     __attribute__((cleanup(cairn_job_release))) struct job job = {0};
     char twin[400], full[400], blocked[460];
-    if (!cairn_world_possible()) SKIP("cairn-server and cairn-uploader are not built here");
-    REQUIRE_OK(cairn_world_open(&(struct cairn_world_options){.nodes = RANKS}, &world, &err));
     REQUIRE_OK(make_twin(&world, "twin", twin, &err));
     REQUIRE_OK(make_twin(&world, "full", full, &err));
     snprintf(blocked, sizeof blocked, "%s/llm", full); /* no folder can be made there */
@@ -115,7 +103,7 @@ TEST(a_node_that_cannot_save_is_named_before_the_first_save_and_others_are_well)
     REQUIRE_OK(move_node(&world, 1, twin, &err));
     REQUIRE_OK(move_node(&world, 2, full, &err));
     REQUIRE_OK(job_open(&world, &job, &err));
-    const struct cairn_warmup_options options = {.size = sizeof options, .timeout_ms = 8000};
+    const struct cairn_warmup_options options = {.size = sizeof options, .timeout_ms = HANG_MS};
     EXPECT_CODE(cairn_warmup(job.sessions[0], &options, &err), CAIRN_OK);
     EXPECT_CODE(cairn_warmup(job.sessions[1], &options, &err), CAIRN_NOT_FOUND);
     expect_names(&err, "node node-1", "rank 1");
@@ -129,22 +117,17 @@ TEST(a_node_that_cannot_save_is_named_before_the_first_save_and_others_are_well)
 }
 
 TEST(a_server_that_is_away_is_found_by_a_warm_up) {
-    struct cairn_error err = {0};
-    CAIRN_AUTO(world) world = {0};
+    OPEN_WORLD(.nodes = RANKS);
     __attribute__((cleanup(cairn_job_release))) struct job job = {0};
-    if (!cairn_world_possible()) SKIP("cairn-server and cairn-uploader are not built here");
-    REQUIRE_OK(cairn_world_open(&(struct cairn_world_options){.nodes = RANKS}, &world, &err));
     REQUIRE_OK(job_open(&world, &job, &err));
     cairn_world_server_kill(&world);
-    const struct cairn_warmup_options options = {.size = sizeof options, .timeout_ms = 3000};
+    const struct cairn_warmup_options options = {.size = sizeof options, .timeout_ms = HANG_MS};
     EXPECT(cairn_warmup(job.sessions[0], &options, &err) != CAIRN_OK);
     expect_names(&err, "rank 0", "server");
 }
 
 TEST(options_of_a_warm_up_are_checked) {
-    struct cairn_error err = {0};
-    CAIRN_AUTO(rank) rank = {0};
-    REQUIRE_OK(rank_open(&rank, 1, &err));
+    RANK(1);
     struct cairn_warmup_options options = {.size = sizeof options, .memory = 7};
     EXPECT_CODE(cairn_warmup(rank.session, &options, &err), CAIRN_INVALID);
     options = (struct cairn_warmup_options){0};
@@ -157,21 +140,15 @@ TEST(options_of_a_warm_up_are_checked) {
 }
 
 TEST(weights_are_those_of_the_attempt_and_equal_where_it_has_none) {
-    static const struct {
-        const char *told;
-        uint32_t wanted[3];
-    } cases[] = {{"8158", {8, 8, 1}}, {"", {1, 1, 1}}, {"88", {1, 1, 1}}, {"8x18", {1, 1, 1}}};
     const uint32_t ranks[] = {3, 0, 1}, beyond[] = {4};
-    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
-        struct cairn_error err = {0};
-        CAIRN_AUTO(rank) rank = {0};
+    EACH(one, FIELDS(const char *told; uint32_t wanted[3]), {"8158", {8, 8, 1}}, {"", {1, 1, 1}},
+         {"88", {1, 1, 1}}, {"8x18", {1, 1, 1}}) {
+        RANK_UPLOADER(1);
         uint32_t weights[3] = {0};
-        REQUIRE_OK(rank_uploader(&rank, 1, &err));
-        cairn_fake_uploader_weigh(rank.fake, cases[i].told);
-        struct cairn_open_options options = rank_options(&rank);
-        REQUIRE_OK(cairn_open(&options, &rank.session, NULL, &err));
+        cairn_fake_uploader_weigh(rank.fake, one->told);
+        RANK_OPENS();
         EXPECT_CODE(cairn_session_weights(rank.session, ranks, 3, weights, &err), CAIRN_OK);
-        for (size_t k = 0; k < 3; k++) EXPECT_EQ_U64(weights[k], cases[i].wanted[k]);
+        for (size_t k = 0; k < 3; k++) EXPECT_EQ_U64(weights[k], one->wanted[k]);
         EXPECT_CODE(cairn_session_weights(rank.session, beyond, 1, weights, &err), CAIRN_INVALID);
     }
 }
@@ -181,18 +158,14 @@ static void expect_weights(struct cairn_session *session, uint32_t first, uint32
     struct cairn_error err = {0};
     uint32_t weights[2] = {0};
     EXPECT_CODE(cairn_session_weights(session, ranks, 2, weights, &err), CAIRN_OK);
-    EXPECT_EQ_U64(weights[0], first);
-    EXPECT_EQ_U64(weights[1], second);
+    EXPECT_ALL_U64(weights[0], first, weights[1], second);
 }
 
 TEST(weights_are_those_of_the_last_attempt_when_a_try_lost_its_link_and_when_the_world_is_another) {
-    struct cairn_error err = {0};
-    CAIRN_AUTO(rank) rank = {0};
-    REQUIRE_OK(rank_uploader(&rank, 1, &err));
+    RANK_UPLOADER(1);
     cairn_fake_uploader_weigh(rank.fake, "8158");
     cairn_fake_uploader_script(rank.fake, "slabs", "drop");
-    struct cairn_open_options options = rank_options(&rank);
-    REQUIRE_OK(cairn_open(&options, &rank.session, NULL, &err));
+    RANK_OPENS();
     EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "attempt"), 2);
     expect_weights(rank.session, 8, 1);
     options.job = "job-2", options.rank = 0, options.world_size = 2;
@@ -216,8 +189,7 @@ static enum cairn_code open_and_close(const struct cairn_rank *rank, struct cair
 }
 
 /* Under AddressSanitizer the C library counts nothing, and LeakSanitizer looks at it instead. */
-TEST(a_session_that_is_opened_at_the_second_try_keeps_no_weights_of_the_first) {
-    struct cairn_error err = {0};
+TEST(a_session_that_is_opened_at_the_second_try_keeps_no_weights_of_the_first, err) {
     CAIRN_AUTO(rank) rank = {0};
     static char weights[MANY_RANKS + 1];
     memset(weights, '3', MANY_RANKS);

@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: labels=tsan */
 /* Whose turn it is to read the socket: a call's that waits, or the session's thread's. */
-#include <poll.h>
-#include <pthread.h>
-#include <signal.h>
-
-#include "api/wire/messages.h"
 #include "client/session/wire.h"
-#include "common/clock.h"
 #include "tests/client/rank.h"
 
 #define CALLERS 4
@@ -35,13 +29,10 @@ static void *call_often(void *argument) {
 
 /* wire.h#1, wire.h#2: events come in between, and each call gets its own answer. */
 TEST(calls_of_four_threads_over_one_session_are_each_answered_and_no_event_is_missed) {
-    struct cairn_error err = {0};
-    CAIRN_AUTO(rank) rank = {0};
-    struct cairn_save *save = NULL;
+    RANK(1);
     struct cairn_save_status status = {0};
     struct caller callers[CALLERS] = {0};
-    REQUIRE_OK(rank_open(&rank, 1, &err));
-    REQUIRE_OK(rank_save(rank.session, 1, &save, &err));
+    SAVED(save, 1);
     for (size_t i = 0; i < CALLERS; i++) {
         callers[i].session = rank.session;
         REQUIRE(pthread_create(&callers[i].thread, NULL, call_often, &callers[i]) == 0);
@@ -54,25 +45,20 @@ TEST(calls_of_four_threads_over_one_session_are_each_answered_and_no_event_is_mi
         EXPECT_EQ_U64(callers[i].answered, CALLS);
     }
     cairn_fake_uploader_event(rank.fake, rank_verdict(1, "committed", ""));
-    EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 5000, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, HANG_MS, &err), CAIRN_OK);
     cairn_save_status(save, &status);
     EXPECT_EQ_U64(status.sent_bytes, cairn_min_u64(status.total_bytes, 100));
-    cairn_save_free(save);
 }
 
 /* K32: no call is under way when the event comes, and none is made until it was taken in. */
 TEST(what_nobody_waits_for_is_taken_in_after_calls_that_read_themselves) {
-    struct cairn_error err = {0};
-    CAIRN_AUTO(rank) rank = {0};
-    struct cairn_save *save = NULL;
+    RANK(1);
     struct cairn_save_status status = {0};
-    REQUIRE_OK(rank_open(&rank, 1, &err));
-    REQUIRE_OK(rank_save(rank.session, 1, &save, &err));
+    SAVED(save, 1);
     cairn_fake_uploader_event(rank.fake,
                               CAIRN_PACK(released, .save = 1, .shard = 0, .offset = 0, .bytes = 7));
     (void)AWAIT((cairn_save_status(save, &status), status.sent_bytes == 7)); /* asks nobody */
     EXPECT_EQ_U64(status.sent_bytes, 7);
-    cairn_save_free(save);
 }
 
 static _Atomic bool is_held, may_go;
@@ -93,17 +79,13 @@ static void *call_once(void *argument) {
     return NULL;
 }
 
-TEST(a_signals_handler_on_the_thread_of_a_long_wait_holds_up_no_other_call) /* K33 */
-{
-    struct cairn_error err = {0};
+TEST(a_signals_handler_on_the_thread_of_a_long_wait_holds_up_no_other_call, err) { /* K33 */
     CAIRN_AUTO(rank) rank = {0};
     struct cairn_save *save = NULL;
     const struct sigaction action = {.sa_handler = hold};
     REQUIRE(sigaction(SIGUSR2, &action, NULL) == 0);
     REQUIRE_OK(rank_uploader(&rank, 1, &err));
-    struct cairn_open_options options = rank_options(&rank);
-    options.timeout_ms = 30000;
-    REQUIRE_OK(cairn_open(&options, &rank.session, NULL, &err));
+    RANK_OPENS(options.timeout_ms = HANG_MS);
     cairn_fake_uploader_script(rank.fake, "list", "mute");
     struct caller caller = {.session = rank.session};
     REQUIRE(pthread_create(&caller.thread, NULL, call_once, &caller) == 0);
@@ -111,12 +93,11 @@ TEST(a_signals_handler_on_the_thread_of_a_long_wait_holds_up_no_other_call) /* K
     cairn_test_pause_ms(20 * CAIRN_CLIENT_SELF_MS); /* pause of a stand-in: longer than a turn */
     REQUIRE(pthread_kill(caller.thread, SIGUSR2) == 0);
     EXPECT(AWAIT(is_held));
-    const struct cairn_save_options quick = {.size = sizeof quick, .timeout_ms = 5000};
+    const struct cairn_save_options quick = {.size = sizeof quick, .timeout_ms = HANG_MS};
     EXPECT_CODE(cairn_save_begin(rank.session, 1, &quick, &save, &err), CAIRN_OK);
     may_go = true;
     cairn_save_free(save);
-    (void)cairn_close(rank.session, NULL);
-    rank.session = NULL;
+    cairn_rank_leave(&rank);
     pthread_join(caller.thread, NULL);
     EXPECT_CODE(caller.code, CAIRN_UPLOADER_GONE);
 }
@@ -124,35 +105,25 @@ TEST(a_signals_handler_on_the_thread_of_a_long_wait_holds_up_no_other_call) /* K
 /* K06: also while the call has the turn. */
 TEST(a_close_ends_a_call_that_reads_for_itself) {
     for (int i = 0; i < 20; i++) {
-        struct cairn_error err = {0};
-        CAIRN_AUTO(rank) rank = {0};
-        REQUIRE_OK(rank_uploader(&rank, 1, &err));
-        struct cairn_open_options options = rank_options(&rank);
-        options.timeout_ms = 30000;
-        REQUIRE_OK(cairn_open(&options, &rank.session, NULL, &err));
+        RANK_UPLOADER(1);
+        RANK_OPENS(options.timeout_ms = HANG_MS);
         cairn_fake_uploader_script(rank.fake, "list", "mute");
         struct caller caller = {.session = rank.session};
         REQUIRE(pthread_create(&caller.thread, NULL, call_once, &caller) == 0);
         REQUIRE(cairn_fake_uploader_saw(rank.fake, "list", 1, NULL));
-        uint64_t began_ms = cairn_mono_ms();
-        (void)cairn_close(rank.session, NULL);
-        rank.session = NULL;
+        cairn_rank_leave(&rank);
         pthread_join(caller.thread, NULL);
         EXPECT_CODE(caller.code, CAIRN_UPLOADER_GONE);
-        EXPECT(cairn_mono_ms() - began_ms < 20000);
     }
 }
 
 /* Each end comes while a call reads, and the next uploader is met by the session's thread. */
 TEST(an_uploader_that_dies_while_a_call_reads_is_met_again) {
-    struct cairn_error err = {0};
-    CAIRN_AUTO(rank) rank = {0};
-    REQUIRE_OK(rank_open(&rank, 1, &err));
+    RANK(1);
     for (uint64_t step = 1; step <= 20; step++) {
-        struct cairn_save *save = NULL;
+        AUTO_SAVE *save = NULL;
         cairn_fake_uploader_script(rank.fake, "begin", "drop");
         EXPECT_CODE(cairn_save_begin(rank.session, step, NULL, &save, &err), CAIRN_OK);
-        cairn_save_free(save);
     }
     EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "hello"), 21);
 }

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/buf.h"
-
-#include <stdlib.h>
 
 #include "tests/harness.h"
 
-TEST(an_array_grows_and_keeps_what_it_holds_up_to_its_bound_G1_G2) {
+TEST(an_array_grows_and_keeps_what_it_holds_up_to_its_bound_G1_G2, err) {
     uint32_t *items = NULL;
     size_t count = 0, capacity = 0;
-    struct cairn_error err = {0};
     for (; count < 1000; count++) {
         REQUIRE_OK(CAIRN_ARRAY_ROOM(items, count, capacity, 1000, "numbers", &err));
         EXPECT(capacity > count && capacity <= 1000);
@@ -22,10 +18,9 @@ TEST(an_array_grows_and_keeps_what_it_holds_up_to_its_bound_G1_G2) {
     free(items);
 }
 
-TEST(room_for_several_items_is_made_at_once_and_refused_whole_past_the_bound_G1_G2) {
+TEST(room_for_several_items_is_made_at_once_and_refused_whole_past_the_bound_G1_G2, err) {
     uint64_t *items = NULL;
     size_t capacity = 0;
-    struct cairn_error err = {0};
     REQUIRE_OK(CAIRN_ARRAY_ROOM_FOR(items, 0, 700, capacity, 1000, "numbers", &err));
     EXPECT_EQ_U64(capacity, 700);
     for (size_t i = 0; i < 700; i++) items[i] = i;
@@ -42,12 +37,11 @@ TEST(room_for_several_items_is_made_at_once_and_refused_whole_past_the_bound_G1_
     free(items);
 }
 
-TEST(an_array_for_which_there_is_no_memory_stays_as_it_is_G1) {
+TEST(an_array_for_which_there_is_no_memory_stays_as_it_is_G1, err) {
     struct wide {
         uint8_t bytes[4096];
     } *items = calloc(1, sizeof *items), *before = items;
     size_t capacity = SIZE_MAX / 4, count = capacity; /* as if it held so many */
-    struct cairn_error err = {0};
     REQUIRE(items != NULL);
     EXPECT_CODE(CAIRN_ARRAY_ROOM(items, count, capacity, SIZE_MAX, "pages", &err), CAIRN_NO_MEMORY);
     EXPECT(items == before && capacity == SIZE_MAX / 4);

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config: where each value comes from, and how a wrong one is named. */
-#include <stddef.h>
 
 #include "common/config.h"
-#include "common/file.h"
 #include "tests/harness.h"
 
 #define SETTINGS                                                                                   \
@@ -28,10 +26,9 @@ static const struct cairn_config_row rows[] = {
 enum { STORE, PART_SIZE, PARTS_IN_FLIGHT, REQUEST_TIMEOUT, VERIFY, SOCKET };
 
 static void clear_environment(void) {
-    static const char *const names[] = {"CAIRN_STORE",           "CAIRN_PART_SIZE",
-                                        "CAIRN_PARTS_IN_FLIGHT", "CAIRN_REQUEST_TIMEOUT",
-                                        "CAIRN_VERIFY",          "CAIRN_CONFIG"};
-    for (size_t i = 0; i < CAIRN_COUNT(names); i++) unsetenv(names[i]);
+    EACH_TEXT(text, "CAIRN_STORE", "CAIRN_PART_SIZE", "CAIRN_PARTS_IN_FLIGHT",
+              "CAIRN_REQUEST_TIMEOUT", "CAIRN_VERIFY", "CAIRN_CONFIG")
+        unsetenv(text);
 }
 
 #define WORLD                                                                                      \
@@ -53,24 +50,20 @@ static enum cairn_code flags_of(struct cairn_config *config, char **argv, int *u
                                 struct cairn_error *err) {
     int argc = 0;
     while (argv[argc]) argc++;
-    return cairn_config_flags(config, argc, argv, used, err);
+    return cairn_config_load(config, argc, argv, used, err);
 }
 #define FLAGS(...) ((char *[]){(char[]){"cairn"}, __VA_ARGS__, NULL})
 
-TEST(defaults_are_parsed_like_user_input) /* config.h#3 */
-{
+TEST(defaults_are_parsed_like_user_input) { /* config.h#3 */
     WORLD;
     EXPECT_EQ_TEXT(values.store, "");
-    EXPECT_EQ_U64(values.part_size_bytes, 64 * CAIRN_MIB);
-    EXPECT_EQ_U64(values.parts_in_flight, 16);
-    EXPECT_EQ_U64(values.request_timeout_ms, 30000);
+    EXPECT_ALL_U64(values.part_size_bytes, 64 * CAIRN_MIB, values.parts_in_flight, 16,
+                   values.request_timeout_ms, 30000);
     EXPECT(values.verify);
     for (size_t i = 0; i < CAIRN_COUNT(rows); i++) EXPECT_EQ_TEXT(config.origins[i], "default");
 }
 
-TEST(a_default_outside_its_own_bounds_is_found_at_start) /* config.h#3 */
-{
-    struct cairn_error err = {0};
+TEST(a_default_outside_its_own_bounds_is_found_at_start, err) { /* config.h#3 */
     struct settings values = {0};
     struct cairn_config config = {0};
     struct cairn_config_row wrong = rows[PART_SIZE];
@@ -81,8 +74,7 @@ TEST(a_default_outside_its_own_bounds_is_found_at_start) /* config.h#3 */
     EXPECT_CODE(cairn_config_init(&config, &wrong, 1, &values, &err), CAIRN_INVALID);
 }
 
-TEST(a_flag_wins_over_the_environment_which_wins_over_the_file) /* config.h#2 */
-{
+TEST(a_flag_wins_over_the_environment_which_wins_over_the_file) { /* config.h#2 */
     WORLD;
     char *file = (char *)(uintptr_t)file_with("# the site's file\n"
                                               "\n"
@@ -96,16 +88,11 @@ TEST(a_flag_wins_over_the_environment_which_wins_over_the_file) /* config.h#2 */
     int used = -1;
     char **argv = FLAGS((char[]){"--parts-in-flight"}, (char[]){"3"}, (char[]){"rest"});
     REQUIRE_OK(cairn_config_load(&config, 4, argv, &used, &err));
-    EXPECT_EQ_U64(used, 2);
-    EXPECT_EQ_U64(values.parts_in_flight, 3);
-    EXPECT_EQ_U64(values.part_size_bytes, 20 * CAIRN_MIB);
-    EXPECT_EQ_U64(values.request_timeout_ms, 1000);
-    EXPECT_EQ_TEXT(values.store, " a = b # c ");
-    EXPECT_EQ_TEXT(config.origins[PARTS_IN_FLIGHT], "flag");
-    EXPECT_EQ_TEXT(config.origins[PART_SIZE], "environment");
-    EXPECT_EQ_TEXT(config.origins[VERIFY], "default");
-    char line[1100];
-    snprintf(line, sizeof line, "%s:5", file);
+    EXPECT_ALL_U64((uint64_t)used, 2, values.parts_in_flight, 3, values.part_size_bytes,
+                   20 * CAIRN_MIB, values.request_timeout_ms, 1000);
+    EXPECT_ALL_TEXT(values.store, " a = b # c ", config.origins[PARTS_IN_FLIGHT], "flag",
+                    config.origins[PART_SIZE], "environment", config.origins[VERIFY], "default");
+    const char *line = TEXT("%s:5", file);
     size_t all = strlen(line), kept = strlen(config.origins[REQUEST_TIMEOUT]);
     EXPECT(all < kept || !strcmp(line + all - 12, config.origins[REQUEST_TIMEOUT] + kept - 12));
     clear_environment();
@@ -118,9 +105,8 @@ TEST(the_config_flag_wins_over_its_variable_and_stands_anywhere) {
     char **argv = FLAGS((char[]){"--part-size=6MiB"}, (char[]){"--config"}, file);
     int used = 0;
     REQUIRE_OK(cairn_config_load(&config, 4, argv, &used, &err));
-    EXPECT_EQ_U64(values.parts_in_flight, 5);
-    EXPECT_EQ_U64(values.part_size_bytes, 6 * CAIRN_MIB);
-    EXPECT_EQ_U64(used, 3);
+    EXPECT_ALL_U64(values.parts_in_flight, 5, values.part_size_bytes, 6 * CAIRN_MIB, (uint64_t)used,
+                   3);
     EXPECT_CODE(cairn_config_load(&config, 1, argv, &used, &err), CAIRN_NOT_FOUND);
     clear_environment();
 }
@@ -146,42 +132,32 @@ TEST(flags_of_both_spellings_and_booleans_are_taken_up_to_the_first_word) {
     EXPECT_EQ_TEXT(values.store, "--odd");
 }
 
-TEST(g01_wrong_flags_are_refused_with_a_hint) /* config.h#1 */
-{
-    static const struct {
-        const char *flag, *message;
-    } cases[] = {
+TEST(g01_wrong_flags_are_refused_with_a_hint) { /* config.h#1 */
+    EACH(
+        one, FIELDS(const char *flag, *message),
         {"--parts-size=6MiB", "unknown flag \"--parts-size=6MiB\"; did you mean \"--part-size\"?"},
-        {"--part_size=6MiB", "unknown flag"},
-        {"--no-part-size", "unknown flag"},
-        {"--no-verify=true", "unknown flag"},
-        {"-v", "unknown flag \"-v\""},
-        {"--=1", "unknown flag"},
-        {"--frobnicate", "unknown flag \"--frobnicate\""},
+        {"--part_size=6MiB", "unknown flag"}, {"--no-part-size", "unknown flag"},
+        {"--no-verify=true", "unknown flag"}, {"-v", "unknown flag \"-v\""},
+        {"--=1", "unknown flag"}, {"--frobnicate", "unknown flag \"--frobnicate\""},
         {"--part-size", "--part-size wants a value"},
         {"--part-size=4MiB", "setting part_size = \"4MiB\" (flag): wanted at least 5MiB"},
         {"--part-size=6GiB", "setting part_size = \"6GiB\" (flag): wanted at most 5GiB"},
         {"--parts-in-flight=1000000000", "setting parts_in_flight = \"1000000000\" (flag): wanted"},
         {"--parts-in-flight=-1", "setting parts_in_flight = \"-1\" (flag): "},
         {"--request-timeout=30", "setting request_timeout = \"30\" (flag): "},
-        {"--verify=maybe", "setting verify = \"maybe\" (flag): wanted true, false"},
-    };
-    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        {"--verify=maybe", "setting verify = \"maybe\" (flag): wanted true, false"}) {
         WORLD;
-        char flag[64];
-        snprintf(flag, sizeof flag, "%s", cases[i].flag);
+        char *flag = TEXT("%s", one->flag);
         int used = 0;
         EXPECT_CODE(flags_of(&config, FLAGS(flag), &used, &err), CAIRN_INVALID);
-        if (!EXPECT(strstr(err.message, cases[i].message) == err.message))
+        if (!EXPECT(strstr(err.message, one->message) == err.message))
             printf("    %s gave: %s\n", flag, err.message);
     }
 }
 
-TEST(g01_wrong_files_are_refused_with_file_and_line) /* config.h#1 */
-{
-    static const struct {
-        const char *text, *message;
-    } cases[] = {
+TEST(g01_wrong_files_are_refused_with_file_and_line) { /* config.h#1 */
+    EACH(
+        one, FIELDS(const char *text, *message),
         {"part_size = 6MiB\npart_sise = 7MiB\n", ":2); did you mean \"part_size\"?"},
         {"part-size = 6MiB\n", ":1); did you mean \"part_size\"?"},
         {"nothing_like_it = 1\n", "unknown setting \"nothing_like_it\""},
@@ -190,13 +166,11 @@ TEST(g01_wrong_files_are_refused_with_file_and_line) /* config.h#1 */
         {"part_size = 6MiB\n\npart_size = 6MiB\n", ":3: part_size is given twice, first in line 1"},
         {"store = a\r\n", ":1: control byte 0x0d"},
         {"store = \"a\n", ":1: the closing quote is missing"},
-        {"part_size =\n", "part_size = \"\""},
-    };
-    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        {"part_size =\n", "part_size = \"\""}) {
         WORLD;
-        EXPECT_CODE(cairn_config_file(&config, file_with(cases[i].text), &err), CAIRN_INVALID);
-        if (!EXPECT(strstr(err.message, cases[i].message) != NULL))
-            printf("    case %zu gave: %s\n", i, err.message);
+        EXPECT_CODE(cairn_config_file(&config, file_with(one->text), &err), CAIRN_INVALID);
+        if (!EXPECT(strstr(err.message, one->message) != NULL))
+            printf("    case %zu gave: %s\n", AT(one), err.message);
     }
 }
 
@@ -208,8 +182,7 @@ TEST(a_file_over_64_kib_is_refused) {
     EXPECT_CODE(cairn_config_file(&config, file_with(text.data), &err), CAIRN_TOO_LARGE);
 }
 
-TEST(a_wrong_variable_is_named) /* config.h#1 */
-{
+TEST(a_wrong_variable_is_named) { /* config.h#1 */
     WORLD;
     setenv("CAIRN_PART_SIZE", "huge", 1);
     setenv("CAIRN_UNRELATED", "x", 1);
@@ -225,8 +198,7 @@ TEST(a_setting_whose_variable_is_another_program_s_is_set_by_flag_and_file_alone
     setenv("CAIRN_SOCKET", "/run/of/a/trainer.sock", 1); /* too long for it, too */
     EXPECT_CODE(cairn_config_environment(&config, &err), CAIRN_OK);
     unsetenv("CAIRN_SOCKET");
-    EXPECT_EQ_TEXT(values.socket, "");
-    EXPECT_EQ_TEXT(config.origins[SOCKET], "default");
+    EXPECT_ALL_TEXT(values.socket, "", config.origins[SOCKET], "default");
     REQUIRE_OK(cairn_config_file(&config, file_with("socket = a.sock\n"), &err));
     EXPECT_EQ_TEXT(values.socket, "a.sock");
     char **argv = FLAGS((char[]){"--socket"}, (char[]){"b.sock"});
@@ -234,15 +206,13 @@ TEST(a_setting_whose_variable_is_another_program_s_is_set_by_flag_and_file_alone
     EXPECT_EQ_TEXT(values.socket, "b.sock");
 }
 
-TEST(what_is_printed_is_a_file_that_gives_the_same_values) /* config.h#2 */
-{
+TEST(what_is_printed_is_a_file_that_gives_the_same_values) { /* config.h#2 */
     WORLD;
     REQUIRE_OK(cairn_config_set(&config, "part_size", "1.5GiB", "flag", &err));
     REQUIRE_OK(cairn_config_set(&config, "request_timeout", "1500ms", "environment", &err));
     REQUIRE_OK(cairn_config_set(&config, "store", "say \"hi\" ", "/etc/cairn.conf:3", &err));
     REQUIRE_OK(cairn_config_set(&config, "verify", "0", "flag", &err));
-    CAIRN_AUTO(buf) text = {0};
-    REQUIRE_OK(cairn_config_print(&config, &text, &err));
+    WITH_OK(buf, text, cairn_config_print(&config, &text, &err));
     EXPECT_EQ_TEXT(text.data, "# from /etc/cairn.conf:3\nstore = \"say \"hi\" \"\n"
                               "# from flag\npart_size = 1536MiB\n"
                               "# from default\nparts_in_flight = 16\n"
@@ -250,8 +220,7 @@ TEST(what_is_printed_is_a_file_that_gives_the_same_values) /* config.h#2 */
                               "# from flag\nverify = false\n"
                               "# from default\nsocket = \"\"\n");
     struct settings again = {0};
-    CAIRN_AUTO(config) second = {0};
-    REQUIRE_OK(cairn_config_init(&second, rows, CAIRN_COUNT(rows), &again, &err));
+    WITH_OK(config, second, cairn_config_init(&second, rows, CAIRN_COUNT(rows), &again, &err));
     REQUIRE_OK(cairn_config_file(&second, file_with(text.data), &err));
     EXPECT_EQ_U64(again.part_size_bytes, values.part_size_bytes);
     EXPECT_EQ_U64(again.request_timeout_ms, values.request_timeout_ms);
@@ -261,13 +230,12 @@ TEST(what_is_printed_is_a_file_that_gives_the_same_values) /* config.h#2 */
 
 TEST(help_and_docs_come_from_the_table) {
     WORLD;
-    CAIRN_AUTO(buf) help = {0};
-    CAIRN_AUTO(buf) docs = {0};
-    REQUIRE_OK(cairn_config_help(&config, &help, &err));
-    REQUIRE_OK(cairn_config_docs(&config, &docs, &err));
-    EXPECT(strstr(help.data, "--part-size SIZE\n        Larger parts need fewer requests. "
-                             "(default 64MiB; 5MiB to 5GiB)\n") != NULL);
-    EXPECT(strstr(help.data, "--[no-]verify\n") != NULL);
+    WITH_OK(buf, help, cairn_config_help(&config, &help, &err));
+    WITH_OK(buf, docs, cairn_config_docs(&config, &docs, &err));
+    EXPECT_HAS(help.data,
+               "--part-size SIZE\n        Larger parts need fewer requests. (default 64MiB; 5MiB "
+               "to 5GiB)\n",
+               "--[no-]verify\n");
     EXPECT(strstr(docs.data, "| `part_size` | `--part-size` | `CAIRN_PART_SIZE` | 64MiB | "
                              "5MiB to 5GiB | Larger parts need fewer requests. |\n") != NULL);
     EXPECT(strstr(docs.data, "| `socket` | `--socket` | none | none |") != NULL);
@@ -290,7 +258,7 @@ TEST(text_with_control_bytes_or_over_its_bound_is_refused) {
     char text[102];
     memset(text, 'a', 101);
     text[101] = '\0';
-    EXPECT_CODE(cairn_config_set(&config, "store", text, "flag", &err), CAIRN_INVALID);
-    EXPECT(strstr(err.message, "at most 100 bytes") != NULL);
+    EXPECT_FAILS(cairn_config_set(&config, "store", text, "flag", &err), CAIRN_INVALID,
+                 "at most 100 bytes");
     EXPECT_CODE(cairn_config_set(&config, "store", text + 1, "flag", &err), CAIRN_OK);
 }

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/hooks.h"
 
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include "common/clock.h"
 #include "tests/harness.h"
 
 #ifdef CAIRN_CRASHPOINTS
@@ -25,10 +20,9 @@ struct outcome {
 
 static struct outcome outcome_of(const char *chosen) {
     struct outcome outcome;
-    char copy[128];
-    snprintf(copy, sizeof(copy), "%s", chosen ? chosen : "");
     outcome.status =
-        cairn_test_in_child(pass_points, chosen ? copy : NULL, outcome.text, sizeof(outcome.text));
+        cairn_test_in_child(pass_points, chosen ? TEXT("%s", chosen ? chosen : "") : NULL,
+                            outcome.text, sizeof(outcome.text));
     return outcome;
 }
 
@@ -73,9 +67,32 @@ TEST(a_point_delays_for_as_long_as_was_asked) { /* hooks.h#3 */
     cairn_crashpoint_arm("test.point:1:delay=40");
     CAIRN_CRASHPOINT("test.point");
     EXPECT(cairn_mono_ms() - start >= 40);
-    start = cairn_mono_ms();
+    cairn_crashpoint_arm(NULL);
+}
+
+static atomic_int held_thread;
+static atomic_bool went_on;
+static void *pass_and_say(void *argument) {
+    (void)argument;
+    atomic_store(&held_thread, (int)gettid());
     CAIRN_CRASHPOINT("test.point");
-    EXPECT(cairn_mono_ms() - start < 40);
+    atomic_store(&went_on, true);
+    return NULL;
+}
+
+TEST(a_point_holds_its_caller_until_a_file_exists) { /* hooks.h#3 */
+    char path[300], chosen[340];
+    pthread_t thread;
+    snprintf(path, sizeof(path), "%s/go-on", cairn_test_folder());
+    snprintf(chosen, sizeof(chosen), "test.point:1:until=%s", path);
+    cairn_crashpoint_arm(chosen);
+    REQUIRE(!pthread_create(&thread, NULL, pass_and_say, NULL));
+    AWAIT(atomic_load(&went_on) || cairn_test_thread_sleeps(atomic_load(&held_thread)));
+    EXPECT(!atomic_load(&went_on));
+    FILE *file = fopen(path, "w");
+    REQUIRE(file != NULL);
+    fclose(file);
+    EXPECT(!pthread_join(thread, NULL) && atomic_load(&went_on));
     cairn_crashpoint_arm(NULL);
 }
 
@@ -121,15 +138,9 @@ TEST(names_that_are_not_listed_abort) { /* hooks.h#2 */
 }
 
 TEST(a_choice_that_is_not_understood_aborts) { /* hooks.h#2 */
-    static const char *const wrong[] = {"test.point:",
-                                        "test.point:die",
-                                        "test.point:-1",
-                                        "test.point:1:delay=",
-                                        "test.point:1:delay=x",
-                                        "test.point:1:kill:",
-                                        ":1"};
-    for (size_t i = 0; i < CAIRN_COUNT(wrong); i++) {
-        EXPECT(killed_by(outcome_of(wrong[i]).status, SIGABRT));
+    EACH_TEXT(text, "test.point:", "test.point:die", "test.point:-1",
+              "test.point:1:delay=", "test.point:1:delay=x", "test.point:1:kill:", ":1") {
+        EXPECT(killed_by(outcome_of(text).status, SIGABRT));
     }
 }
 #else

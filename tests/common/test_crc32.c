@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The checksum of zip entries: known values, all lengths, and parts joined in any order. */
-#include "common/crc.h"
 #include "tests/harness.h"
 
 static uint32_t next_number(uint32_t *state) {
@@ -12,8 +11,7 @@ TEST(known_values_and_every_length_are_those_of_the_portable_form) {
     static uint8_t bytes[6000];
     uint32_t state = 7;
     for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (uint8_t)next_number(&state);
-    EXPECT_EQ_U64(cairn_crc32("123456789", 9), 0xcbf43926);
-    EXPECT_EQ_U64(cairn_crc32("", 0), 0);
+    EXPECT_ALL_U64(cairn_crc32("123456789", 9), 0xcbf43926, cairn_crc32("", 0), 0);
     for (size_t size = 0; size < 5000; size += size < 1200 ? 1 : 37)
         for (size_t from = 0; from < 3; from++)
             EXPECT(cairn_crc32(bytes + from, size) ==

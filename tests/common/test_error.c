@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/harness.h"
 
-#include <signal.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 
-#include "common/text.h"
-
-TEST(a_failure_carries_its_code_message_and_place) {
-    struct cairn_error err = {0};
+TEST(a_failure_carries_its_code_message_and_place, err) {
     EXPECT(cairn_fail(&err, CAIRN_CORRUPT, "part %u: expected %s", 17u, "ab") == CAIRN_CORRUPT);
-    EXPECT_EQ_U64(err.code, CAIRN_CORRUPT);
-    EXPECT_EQ_U64(err.os_errno, 0);
+    EXPECT_ALL_U64(err.code, CAIRN_CORRUPT, (uint64_t)err.os_errno, 0);
     EXPECT_EQ_TEXT(err.message, "part 17: expected ab");
     EXPECT(!strncmp(err.origin, "test_error.c:", strlen("test_error.c:")));
 }
@@ -21,18 +15,15 @@ TEST(a_failure_without_a_struct_still_returns_its_code) {
     EXPECT(cairn_within(NULL, CAIRN_BUSY, "step 9") == CAIRN_BUSY);
 }
 
-TEST(context_is_put_in_front_and_the_code_is_kept) { /* common/error.h#1 */
-    struct cairn_error err = {0};
+TEST(context_is_put_in_front_and_the_code_is_kept, err) { /* common/error.h#1 */
     enum cairn_code code = cairn_fail(&err, CAIRN_CORRUPT, "expected 1, got 2");
     code = cairn_within(&err, code, "part %d", 17);
     code = cairn_within(&err, code, "step %d", 900);
-    EXPECT_EQ_U64(code, CAIRN_CORRUPT);
-    EXPECT_EQ_U64(err.code, CAIRN_CORRUPT);
+    EXPECT_ALL_U64(code, CAIRN_CORRUPT, err.code, CAIRN_CORRUPT);
     EXPECT_EQ_TEXT(err.message, "step 900: part 17: expected 1, got 2");
 }
 
-TEST(a_context_may_say_what_the_failure_is_where_it_is_handled) { /* common/error.h#1 */
-    struct cairn_error err = {0};
+TEST(a_context_may_say_what_the_failure_is_where_it_is_handled, err) { /* common/error.h#1 */
     (void)cairn_fail(&err, CAIRN_TABLE_INVALID, "cut");
     EXPECT_EQ_U64(cairn_within(&err, CAIRN_CORRUPT, "it is no layout"), CAIRN_CORRUPT);
     EXPECT_EQ_U64(err.code, CAIRN_CORRUPT);
@@ -48,9 +39,8 @@ TEST(success_leaves_the_struct_as_it_was) { /* include/cairn/error.h#2 */
 TEST(k08_a_lack_of_descriptors_names_the_limit_and_is_worth_another_try) { /* common/error.h#2 */
     struct cairn_error err = {0};
     struct rlimit limit = {0};
-    char number[48];
     REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
-    snprintf(number, sizeof(number), "may have %llu;", (unsigned long long)limit.rlim_cur);
+    const char *number = TEXT("may have %llu;", (unsigned long long)limit.rlim_cur);
     errno = EMFILE;
     EXPECT_EQ_U64(cairn_fail_errno(&err, "open %s", "/somewhere"), CAIRN_BUSY);
     EXPECT(strstr(err.message, "RLIMIT_NOFILE") && strstr(err.message, number));
@@ -60,21 +50,17 @@ TEST(k08_a_lack_of_descriptors_names_the_limit_and_is_worth_another_try) { /* co
     EXPECT(strstr(err.message, "fs.file-max"));
 }
 
-TEST(a_system_failure_names_the_errno_and_keeps_it) { /* common/error.h#2 */
-    struct cairn_error err = {0};
+TEST(a_system_failure_names_the_errno_and_keeps_it, err) { /* common/error.h#2 */
     errno = ENOENT;
     EXPECT_EQ_U64(cairn_fail_errno(&err, "open %s", "/nowhere"), CAIRN_IO);
-    EXPECT_EQ_U64(err.os_errno, ENOENT);
-    EXPECT_EQ_U64(errno, ENOENT);
+    EXPECT(err.os_errno == ENOENT && errno == ENOENT);
     EXPECT_EQ_TEXT(err.message, "open /nowhere: No such file or directory");
-    EXPECT_EQ_U64(cairn_code_from_errno(ENOSPC), CAIRN_NO_SPACE);
-    EXPECT_EQ_U64(cairn_code_from_errno(EDQUOT), CAIRN_NO_SPACE);
-    EXPECT_EQ_U64(cairn_code_from_errno(ENOMEM), CAIRN_NO_MEMORY);
-    EXPECT_EQ_U64(cairn_code_from_errno(EIO), CAIRN_IO);
+    EXPECT_ALL_U64(cairn_code_from_errno(ENOSPC), CAIRN_NO_SPACE, cairn_code_from_errno(EDQUOT),
+                   CAIRN_NO_SPACE, cairn_code_from_errno(ENOMEM), CAIRN_NO_MEMORY,
+                   cairn_code_from_errno(EIO), CAIRN_IO);
 }
 
-TEST(a_long_message_loses_its_middle_and_keeps_what_is_to_be_done) { /* common/error.h#4 */
-    struct cairn_error err = {0};
+TEST(a_long_message_loses_its_middle_and_keeps_what_is_to_be_done, err) { /* common/error.h#4 */
     char text[400], longer[1000];
     memset(text, 'x', sizeof(text) - 1);
     text[sizeof(text) - 1] = '\0';
@@ -175,8 +161,7 @@ TEST(a_name_is_shortened_in_its_middle_before_the_cause_is_cut) { /* common/erro
     EXPECT_EQ_TEXT(cairn_short("weights.bin").text, "weights.bin");
 }
 
-TEST(a_context_gives_way_down_to_40_bytes_before_the_cause_is_cut) { /* common/error.h#3 */
-    struct cairn_error err = {0};
+TEST(a_context_gives_way_down_to_40_bytes_before_the_cause_is_cut, err) { /* common/error.h#3 */
     char cause[400], name[200];
     memset(cause, 'c', sizeof(cause) - 1);
     cause[sizeof(cause) - 1] = '\0';
@@ -196,8 +181,7 @@ TEST(a_context_gives_way_down_to_40_bytes_before_the_cause_is_cut) { /* common/e
     EXPECT_EQ_U64(strlen(err.message), 96 + 4);
 }
 
-TEST(what_the_system_said_is_never_cut) { /* common/error.h#2 */
-    struct cairn_error err = {0};
+TEST(what_the_system_said_is_never_cut, err) { /* common/error.h#2 */
     char path[400];
     memset(path, 'p', sizeof(path) - 1);
     path[sizeof(path) - 1] = '\0';
@@ -213,21 +197,84 @@ TEST(what_the_system_said_is_never_cut) { /* common/error.h#2 */
     }
 }
 
-TEST(b07_a_message_is_one_line_whatever_it_was_given) {
-    struct cairn_error err = {0};
+TEST(b07_a_message_is_one_line_whatever_it_was_given, err) {
     cairn_fail(&err, CAIRN_STORE, "the store said: %s",
                "no\r\nSet-Cookie: a\x1b[2J\x7f \xc2\x9b \xff");
     EXPECT_EQ_TEXT(err.message, "the store said: no\\x0d\\x0aSet-Cookie: a\\x1b[2J\\x7f "
                                 "\\xc2\\x9b \\xff");
 }
 
-TEST(a_message_may_be_made_of_the_struct_it_replaces) {
-    struct cairn_error err = {0};
+TEST(a_message_may_be_made_of_the_struct_it_replaces, err) {
     cairn_fail(&err, CAIRN_IO, "inner");
     cairn_fail(&err, CAIRN_STORE, "outer (%s)", err.message);
     EXPECT_EQ_TEXT(err.message, "outer (inner)");
     cairn_within(&err, CAIRN_STORE, "again %s", err.message);
     EXPECT_EQ_TEXT(err.message, "again outer (inner): outer (inner)");
+}
+
+/* ---- what a failure is about ---- */
+
+static struct cairn_error_about about_of(const struct cairn_error *err) {
+    struct cairn_error_about about;
+    (void)cairn_error_about(err, &about);
+    return about;
+}
+
+TEST(what_was_noted_is_exact_where_the_text_is_cut_and_stays_with_context_and_copies)
+/* common/error.h#5 */
+{
+    struct cairn_error err = {0};
+    char run[258];
+    memset(run, 'r', 250);
+    memcpy(run, "llm/", 4);
+    run[250] = 0;
+    struct cairn_error_subject subject = {.run = cairn_error_run(run), .has_rank = true};
+    EXPECT(subject.run && cairn_error_run(run) == subject.run);
+    EXPECT(cairn_error_run("llm/7b") != subject.run);
+    cairn_fail(&err, CAIRN_NO_SPACE, "tensor w: make room, then save again");
+    cairn_error_note(&err, &subject);
+    EXPECT(!about_of(&err).has_step);
+    subject = (struct cairn_error_subject){.has_step = true, .step = UINT64_MAX};
+    cairn_error_note(&err, &subject);
+    cairn_within(&err, CAIRN_NO_SPACE, "context of %s", run); /* cut */
+    const struct cairn_error copy = err;
+    const struct cairn_error_about about = about_of(&copy);
+    EXPECT_EQ_TEXT(about.run, run);
+    EXPECT(about.has_step && about.has_rank);
+    EXPECT_ALL_U64(about.step, UINT64_MAX, about.rank, 0);
+    EXPECT(cairn_utf8_valid(cairn_view_of(copy.message)));
+    EXPECT(!strncmp(copy.message, "context of", 10));
+    EXPECT(strstr(copy.message, "make room, then save again") != NULL);
+    /* The next failure in the same struct begins anew. */
+    cairn_fail(&err, CAIRN_BUSY, "another");
+    EXPECT(!about_of(&err).run[0] && !about_of(&err).has_step && !about_of(&err).has_rank);
+}
+
+TEST(a_text_that_needs_the_room_of_what_was_noted_is_not_cut_for_it, err) {
+    const struct cairn_error_subject subject = {.has_step = true, .step = 7};
+    char name[290];
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = 0;
+    cairn_fail(&err, CAIRN_NO_SPACE, "%s!", name);
+    cairn_error_note(&err, &subject);
+    EXPECT_EQ_U64(strlen(err.message), 290);
+    EXPECT(!about_of(&err).has_step);
+    cairn_fail(&err, CAIRN_NO_SPACE, "%.270s!", name);
+    cairn_error_note(&err, &subject);
+    EXPECT(about_of(&err).has_step);
+    cairn_within(&err, CAIRN_NO_SPACE, "some more context");
+    EXPECT_EQ_U64(strlen(err.message), 290);
+    EXPECT(!about_of(&err).has_step);
+}
+
+TEST(what_was_never_noted_is_unknown_and_a_text_of_any_length_is_no_note, err) {
+    struct cairn_error_about about;
+    for (size_t size = 0; size < sizeof err.message; size++) {
+        memset(err.message, 'x', sizeof err.message);
+        err.message[size] = 0;
+        EXPECT_EQ_U64(cairn_error_about(&err, &about), 0);
+    }
+    cairn_error_note(NULL, &(const struct cairn_error_subject){.has_step = true});
 }
 
 TEST(every_code_is_found_by_its_slug) {
@@ -250,9 +297,8 @@ TEST(the_codes_are_a_table_that_is_read_by_index_until_it_ends) {
 }
 
 TEST(an_unknown_slug_or_number_is_an_internal_error) {
-    EXPECT_EQ_U64(cairn_code_from_slug("no-such-slug"), CAIRN_INTERNAL);
-    EXPECT_EQ_U64(cairn_code_from_slug(""), CAIRN_INTERNAL);
-    EXPECT_EQ_U64(cairn_code_from_slug(NULL), CAIRN_INTERNAL);
+    EXPECT_ALL_U64(cairn_code_from_slug("no-such-slug"), CAIRN_INTERNAL, cairn_code_from_slug(""),
+                   CAIRN_INTERNAL, cairn_code_from_slug(NULL), CAIRN_INTERNAL);
     EXPECT_EQ_TEXT(cairn_code_info((enum cairn_code)200)->name, "INTERNAL");
 }
 
@@ -264,7 +310,6 @@ TEST(a_broken_promise_prints_one_line_and_aborts) {
     char text[256];
     int status = cairn_test_in_child(break_a_promise, NULL, text, sizeof(text));
     EXPECT(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
-    EXPECT(strstr(text, "test_error.c:") != NULL);
-    EXPECT(strstr(text, "broken promise: argument != NULL\n") != NULL);
+    EXPECT_HAS(text, "test_error.c:", "broken promise: argument != NULL\n");
     EXPECT(WIFEXITED(cairn_test_in_child(break_a_promise, text, NULL, 0)));
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/hash/hash.h"
 
-#include "common/text.h"
 #include "tests/harness.h"
 
 static const char *hex_of(const uint8_t *data, size_t size) {

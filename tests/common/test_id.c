@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/trace.h"
 
-#include <unistd.h>
-
 #include "tests/harness.h"
 
 TEST(random_bytes_fill_the_whole_and_nothing_more) {
@@ -63,15 +61,10 @@ TEST(a_digest_gives_always_the_same_uuid_of_version_8) {
 
 TEST(only_lower_case_canonical_text_is_a_uuid) {
     EXPECT(cairn_uuid_text_valid(CAIRN_VIEW("00112233-4455-8677-8899-aabbccddeeff")));
-    static const char *const wrong[] = {"",
-                                        "00112233-4455-8677-8899-aabbccddeef",
-                                        "00112233-4455-8677-8899-aabbccddeeff0",
-                                        "00112233-4455-8677-8899-AABBCCDDEEFF",
-                                        "0011223304455-8677-8899-aabbccddeeff",
-                                        "00112233-4455-8677-8899-aabbccddeefg",
-                                        "00112233-4455-8677-8899--abbccddeeff",
-                                        "{0112233-4455-8677-8899-aabbccddeeff"};
-    for (size_t i = 0; i < CAIRN_COUNT(wrong); i++) {
-        EXPECT(!cairn_uuid_text_valid(cairn_view_of(wrong[i])));
+    EACH_TEXT(text, "", "00112233-4455-8677-8899-aabbccddeef",
+              "00112233-4455-8677-8899-aabbccddeeff0", "00112233-4455-8677-8899-AABBCCDDEEFF",
+              "0011223304455-8677-8899-aabbccddeeff", "00112233-4455-8677-8899-aabbccddeefg",
+              "00112233-4455-8677-8899--abbccddeeff", "{0112233-4455-8677-8899-aabbccddeeff") {
+        EXPECT(!cairn_uuid_text_valid(cairn_view_of(text)));
     }
 }

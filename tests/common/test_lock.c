@@ -2,10 +2,6 @@
 /* ctest: labels=tsan */
 #include "common/lock.h"
 
-#include <signal.h>
-#include <sys/wait.h>
-
-#include "common/clock.h"
 #include "tests/harness.h"
 
 struct pair {
@@ -66,6 +62,18 @@ static void wait_with_an_inner_lock(void *argument) {
     cairn_condition_wait(&pair->condition, &pair->outer, 0);
 }
 
+static void take_what_was_released(void *argument) {
+    struct pair *pair = argument;
+    cairn_lock_release(&pair->inner);
+    cairn_lock_take(&pair->inner);
+}
+
+static void take_zeroed_memory(void *argument) {
+    struct pair *pair = argument;
+    memset(&pair->inner, 0, sizeof(pair->inner));
+    cairn_lock_take(&pair->inner);
+}
+
 static void expect_abort(void (*function)(void *), const char *words) {
     struct pair pair;
     char text[512];
@@ -76,28 +84,29 @@ static void expect_abort(void (*function)(void *), const char *words) {
     pair_release(&pair);
 }
 
-TEST(an_inverted_order_aborts_and_names_both_locks) { /* lock.h#1 */
-    expect_abort(take_inverted, "taking upload_queue while this thread holds: memory_budget\n");
+CASE(an_inverted_order_aborts_and_names_both_locks,
+     expect_abort(take_inverted,
+                  "taking upload_queue while this thread holds: memory_budget\n")); /* lock.h#1 */
+CASE(taking_a_lock_twice_aborts_instead_of_hanging,
+     expect_abort(take_twice,
+                  "taking upload_queue while this thread holds: upload_queue\n")); /* lock.h#1 */
+
+TEST(taking_a_lock_before_its_init_or_after_its_release_aborts) { /* lock.h#2 */
+    expect_abort(take_zeroed_memory, "taking a lock that is not there while this thread holds:\n");
+    expect_abort(take_what_was_released, "taking a lock that is not there while");
 }
 
-TEST(taking_a_lock_twice_aborts_instead_of_hanging) { /* lock.h#1 */
-    expect_abort(take_twice, "taking upload_queue while this thread holds: upload_queue\n");
-}
-
-TEST(giving_a_lock_that_is_not_held_aborts) {
-    expect_abort(give_what_is_not_held, "giving upload_queue while this thread holds:\n");
-}
-
-TEST(waiting_while_an_inner_lock_is_held_aborts) {
-    expect_abort(wait_with_an_inner_lock, "waiting with upload_queue while this thread holds:");
-}
+CASE(giving_a_lock_that_is_not_held_aborts,
+     expect_abort(give_what_is_not_held, "giving upload_queue while this thread holds:\n"));
+CASE(waiting_while_an_inner_lock_is_held_aborts,
+     expect_abort(wait_with_an_inner_lock, "waiting with upload_queue while this thread holds:"));
 #else
 TEST(an_inverted_order_aborts_and_names_both_locks) {
     SKIP("lock order is checked in builds with CAIRN_DEBUG_LOCKS");
 }
 #endif
 
-TEST(a_wait_ends_at_its_deadline_and_says_so) { /* lock.h#2 */
+TEST(a_wait_ends_at_its_deadline_and_says_so) { /* lock.h#3 */
     struct pair pair;
     pair_init(&pair);
     {

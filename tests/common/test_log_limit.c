@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/log.h"
 
-#include <stdio.h>
-
 #include "tests/harness.h"
 
-TEST(a_cause_is_logged_once_a_minute_with_the_number_of_times_between) /* log.h#5, #6 */
-{
+TEST(a_cause_is_logged_once_a_minute_with_the_number_of_times_between) { /* log.h#5, #6 */
     struct cairn_log_limit limit = {0};
     uint64_t unsaid = 77;
     EXPECT(cairn_log_limit_allows(&limit, "one", 5, &unsaid));
@@ -26,9 +23,7 @@ TEST(more_causes_than_are_told_apart_are_counted_together) {
     uint64_t unsaid = 0;
     unsigned said = 0;
     for (int i = 0; i < 1000; i++) {
-        char cause[24];
-        snprintf(cause, sizeof cause, "cause %d", i);
-        said += cairn_log_limit_allows(&limit, cause, 1000, &unsaid);
+        said += cairn_log_limit_allows(&limit, TEXT("cause %d", i), 1000, &unsaid);
     }
     EXPECT_EQ_U64(said, CAIRN_LOG_LIMIT_CAUSES + 1);
     EXPECT(cairn_log_limit_allows(&limit, "another", 1000 + CAIRN_LOG_LIMIT_MS, &unsaid));

@@ -39,8 +39,7 @@ TEST(what_nothing_has_happened_to_is_left_out_where_it_has_labels_and_is_zero_wh
     REQUIRE_OK(cairn_metrics_new(rows, CAIRN_COUNT(rows), &metrics, &err));
     if (written(metrics, &text)) {
         EXPECT(has_line(&text, "# TYPE cairn_hits_total counter"));
-        EXPECT(!strstr(text.data, "cairn_hits_total{"));
-        EXPECT(!strstr(text.data, "\ncairn_level "));
+        EXPECT_HAS(text.data, "!cairn_hits_total{", "!\ncairn_level ");
         EXPECT(has_line(&text, "cairn_wait_seconds_bucket{le=\"+Inf\"} 0"));
         EXPECT(has_line(&text, "cairn_wait_seconds_sum 0.000000"));
         EXPECT(!strstr(text.data, "cairn_took_seconds_"));
@@ -48,9 +47,8 @@ TEST(what_nothing_has_happened_to_is_left_out_where_it_has_labels_and_is_zero_wh
     cairn_metrics_free(metrics);
 }
 
-TEST(label_values_are_escaped_and_a_series_stands_once) {
+TEST(label_values_are_escaped_and_a_series_stands_once, err) {
     struct cairn_metrics *metrics = NULL;
-    struct cairn_error err = {0};
     CAIRN_AUTO(buf) text = {0};
     REQUIRE_OK(cairn_metrics_new(rows, CAIRN_COUNT(rows), &metrics, &err));
     for (size_t i = 0; i < 3; i++)
@@ -65,9 +63,8 @@ TEST(label_values_are_escaped_and_a_series_stands_once) {
     cairn_metrics_free(metrics);
 }
 
-TEST(a_duration_counts_in_its_bucket_and_all_above_and_in_the_sum) {
+TEST(a_duration_counts_in_its_bucket_and_all_above_and_in_the_sum, err) {
     struct cairn_metrics *metrics = NULL;
-    struct cairn_error err = {0};
     CAIRN_AUTO(buf) text = {0};
     REQUIRE_OK(cairn_metrics_new(rows, CAIRN_COUNT(rows), &metrics, &err));
     const struct cairn_metric_at at = {.family = WAITS};
@@ -85,9 +82,8 @@ TEST(a_duration_counts_in_its_bucket_and_all_above_and_in_the_sum) {
     cairn_metrics_free(metrics);
 }
 
-TEST(a_gauge_is_written_once_it_was_set_and_may_fall) {
+TEST(a_gauge_is_written_once_it_was_set_and_may_fall, err) {
     struct cairn_metrics *metrics = NULL;
-    struct cairn_error err = {0};
     CAIRN_AUTO(buf) text = {0};
     REQUIRE_OK(cairn_metrics_new(rows, CAIRN_COUNT(rows), &metrics, &err));
     cairn_metrics_shift(metrics, (struct cairn_metric_at){.family = LEVEL}, 5);

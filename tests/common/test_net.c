@@ -2,21 +2,11 @@
 /* ctest: labels=tsan */
 /* net: both ends of real sockets in one process, and descriptors counted before and after. */
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <netinet/in.h>
-#include <poll.h>
-#include <pthread.h>
-#include <signal.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "common/clock.h"
 #include "common/net.h"
 #include "tests/harness.h"
 
@@ -66,11 +56,8 @@ static void wait_readable(int fd) {
     poll(&wanted, 1, 2000);
 }
 
-TEST(a_client_reaches_the_listener_and_is_known_by_uid_and_pid) /* net.h#1 */
-{
-    struct cairn_error err = {0};
-    CAIRN_AUTO_FD listener = -1;
-    CAIRN_AUTO_FD client = -1;
+TEST(a_client_reaches_the_listener_and_is_known_by_uid_and_pid, err) { /* net.h#1 */
+    CAIRN_AUTO_FD listener = -1, client = -1;
     REQUIRE_OK(cairn_net_listen_unix(socket_path(), 0640, &listener, &err));
     struct stat status;
     REQUIRE(stat(socket_path(), &status) == 0);
@@ -86,21 +73,16 @@ TEST(a_client_reaches_the_listener_and_is_known_by_uid_and_pid) /* net.h#1 */
     EXPECT_EQ_U64(pid, getpid());
 }
 
-TEST(a_listener_is_this_users_roots_or_one_that_is_named) /* net.h#8 */
-{
-    struct cairn_error err = {0};
-    CAIRN_AUTO_FD own = -1;
-    CAIRN_AUTO_FD client = -1;
+TEST(a_listener_is_this_users_roots_or_one_that_is_named, err) { /* net.h#8 */
+    CAIRN_AUTO_FD own = -1, client = -1;
     REQUIRE_OK(cairn_net_listen_unix(socket_path(), 0666, &own, &err));
     REQUIRE_OK(cairn_net_connect_unix(socket_path(), &client, &err));
     EXPECT_CODE(cairn_net_listener_check(client, socket_path(), NULL, "USERS", &err), CAIRN_OK);
     if (geteuid() != 0) SKIP("needs root to become somebody else");
     int ready[2];
-    char name[128];
-    snprintf(name, sizeof name, "/tmp/cairn-listener-%d", (int)getpid());
-    char given[64], within[128];
-    snprintf(given, sizeof given, "/run/cairn-test-%d", (int)getpid());
-    snprintf(within, sizeof within, "%s/u.sock", given);
+    const char *name = TEXT("/tmp/cairn-listener-%d", (int)getpid());
+    const char *given = TEXT("/run/cairn-test-%d", (int)getpid());
+    const char *within = TEXT("%s/u.sock", given);
     bool has_run = !mkdir(given, 0755) && !chown(given, 65534, 65534);
     REQUIRE(pipe(ready) == 0);
     pid_t holder = fork();
@@ -138,8 +120,7 @@ TEST(a_listener_is_this_users_roots_or_one_that_is_named) /* net.h#8 */
     close(ready[1]);
 }
 
-TEST(the_end_of_the_process_that_has_connected_is_seen) {
-    struct cairn_error err = {0};
+TEST(the_end_of_the_process_that_has_connected_is_seen, err) {
     CAIRN_AUTO_FD listener = -1;
     REQUIRE_OK(cairn_net_listen_unix(socket_path(), 0640, &listener, &err));
     pid_t pid = fork();
@@ -162,9 +143,7 @@ TEST(the_end_of_the_process_that_has_connected_is_seen) {
     if (!told) SKIP("this kernel does not tell (Linux before 6.5)");
 }
 
-TEST(a_stale_socket_is_replaced_and_a_live_one_is_not) /* net.h#2 */
-{
-    struct cairn_error err = {0};
+TEST(a_stale_socket_is_replaced_and_a_live_one_is_not, err) { /* net.h#2 */
     int first = -1;
     REQUIRE_OK(cairn_net_listen_unix(socket_path(), 0600, &first, &err));
     CAIRN_AUTO_FD second = -1;
@@ -175,9 +154,7 @@ TEST(a_stale_socket_is_replaced_and_a_live_one_is_not) /* net.h#2 */
     EXPECT_CODE(cairn_net_listen_unix(socket_path(), 0600, &second, &err), CAIRN_OK);
 }
 
-TEST(what_is_no_socket_is_never_removed) /* net.h#2 */
-{
-    struct cairn_error err = {0};
+TEST(what_is_no_socket_is_never_removed, err) { /* net.h#2 */
     CAIRN_AUTO_FD listener = -1;
     CAIRN_AUTO_FD file = open(socket_path(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
     REQUIRE(file >= 0);
@@ -189,8 +166,7 @@ TEST(what_is_no_socket_is_never_removed) /* net.h#2 */
     EXPECT(lstat(socket_path(), &status) == 0 && S_ISLNK(status.st_mode));
 }
 
-TEST(paths_that_do_not_fit_or_lead_nowhere_are_said) {
-    struct cairn_error err = {0};
+TEST(paths_that_do_not_fit_or_lead_nowhere_are_said, err) {
     int fd = -1;
     char path[109];
     memset(path, 'a', 108);
@@ -198,25 +174,21 @@ TEST(paths_that_do_not_fit_or_lead_nowhere_are_said) {
     EXPECT_CODE(cairn_net_connect_unix(path, &fd, &err), CAIRN_INVALID);
     EXPECT_CODE(cairn_net_listen_unix(path, 0600, &fd, &err), CAIRN_INVALID);
     EXPECT_CODE(cairn_net_listen_unix("", 0600, &fd, &err), CAIRN_INVALID);
-    EXPECT_CODE(cairn_net_connect_unix(socket_path(), &fd, &err), CAIRN_NOT_FOUND);
-    EXPECT(strstr(err.message, "there is no socket") != NULL);
+    EXPECT_FAILS(cairn_net_connect_unix(socket_path(), &fd, &err), CAIRN_NOT_FOUND,
+                 "there is no socket");
     int listener = -1;
     REQUIRE_OK(cairn_net_listen_unix(socket_path(), 0600, &listener, &err));
     close(listener);
-    EXPECT_CODE(cairn_net_connect_unix(socket_path(), &fd, &err), CAIRN_UNAVAILABLE);
-    EXPECT(strstr(err.message, "nothing listens") != NULL);
+    EXPECT_FAILS(cairn_net_connect_unix(socket_path(), &fd, &err), CAIRN_UNAVAILABLE,
+                 "nothing listens");
     EXPECT(fd == -1);
 }
 
-TEST(a_claimed_name_is_one_process_and_free_when_that_ends) /* net.h#5 */
-{
-    struct cairn_error err = {0};
-    char name[40];
+TEST(a_claimed_name_is_one_process_and_free_when_that_ends, err) { /* net.h#5 */
     int first = -1, second = -1, ready[2];
-    snprintf(name, sizeof name, "cairn-test/%d", (int)getpid());
+    const char *name = TEXT("cairn-test/%d", (int)getpid());
     REQUIRE_OK(cairn_net_claim(name, &first, &err));
-    EXPECT_CODE(cairn_net_claim(name, &second, &err), CAIRN_CONFLICT);
-    EXPECT(strstr(err.message, name) != NULL);
+    EXPECT_FAILS(cairn_net_claim(name, &second, &err), CAIRN_CONFLICT, name);
     close(first);
     REQUIRE_OK(cairn_net_claim(name, &first, &err));
     close(first);
@@ -229,10 +201,8 @@ TEST(a_claimed_name_is_one_process_and_free_when_that_ends) /* net.h#5 */
     }
     char byte;
     EXPECT(read(ready[0], &byte, 1) == 1);
-    EXPECT_CODE(cairn_net_claim(name, &second, &err), CAIRN_CONFLICT);
-    char held_by[48];
-    snprintf(held_by, sizeof held_by, "process %d", (int)holder);
-    EXPECT(strstr(err.message, held_by) != NULL);
+    EXPECT_FAILS(cairn_net_claim(name, &second, &err), CAIRN_CONFLICT,
+                 TEXT("process %d", (int)holder));
     kill(holder, SIGKILL);
     waitpid(holder, NULL, 0);
     REQUIRE_OK(cairn_net_claim(name, &second, &err));
@@ -241,13 +211,10 @@ TEST(a_claimed_name_is_one_process_and_free_when_that_ends) /* net.h#5 */
     close(ready[1]);
 }
 
-TEST(a_name_that_another_user_holds_is_told_apart) /* net.h#5 */
-{
-    struct cairn_error err = {0};
-    char name[40];
+TEST(a_name_that_another_user_holds_is_told_apart, err) { /* net.h#5 */
     int fd = -1, ready[2];
     if (geteuid() != 0) SKIP("needs root to become somebody else");
-    snprintf(name, sizeof name, "cairn-test/%d", (int)getpid());
+    const char *name = TEXT("cairn-test/%d", (int)getpid());
     for (int listens = 0; listens < 2; listens++) {
         REQUIRE(pipe(ready) == 0);
         pid_t holder = fork();
@@ -274,8 +241,7 @@ TEST(a_name_that_another_user_holds_is_told_apart) /* net.h#5 */
     }
 }
 
-TEST(a_tcp_listener_tells_the_port_it_was_given) {
-    struct cairn_error err = {0};
+TEST(a_tcp_listener_tells_the_port_it_was_given, err) {
     CAIRN_AUTO_FD listener = -1;
     uint16_t port = 0;
     REQUIRE_OK(cairn_net_listen_tcp("127.0.0.1:0", &listener, &port, &err));
@@ -284,21 +250,18 @@ TEST(a_tcp_listener_tells_the_port_it_was_given) {
         .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     CAIRN_AUTO_FD client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     EXPECT(connect(client, (struct sockaddr *)&to, sizeof to) == 0);
-    char again[32];
-    snprintf(again, sizeof again, "127.0.0.1:%u", port);
+    const char *again = TEXT("127.0.0.1:%u", port);
     CAIRN_AUTO_FD second = -1;
     EXPECT_CODE(cairn_net_listen_tcp(again, &second, &port, &err), CAIRN_CONFLICT);
 }
 
 TEST(addresses_that_cannot_be_listened_on_are_invalid) {
-    static const char *const bad[] = {"",       "7420",           ":7420",           "127.0.0.1",
-                                      "::1:80", "127.0.0.1:",     "127.0.0.1:x",     "127.0.0.1:-1",
-                                      "[::1]",  "127.0.0.1:080x", "127.0.0.1:65536", "[::1]7420"};
-    for (size_t i = 0; i < CAIRN_COUNT(bad); i++) {
+    EACH_TEXT(text, "", "7420", ":7420", "127.0.0.1", "::1:80", "127.0.0.1:", "127.0.0.1:x",
+              "127.0.0.1:-1", "[::1]", "127.0.0.1:080x", "127.0.0.1:65536", "[::1]7420") {
         struct cairn_error err = {0};
         int fd = -1;
         uint16_t port = 0;
-        EXPECT_CODE(cairn_net_listen_tcp(bad[i], &fd, &port, &err), CAIRN_INVALID);
+        EXPECT_CODE(cairn_net_listen_tcp(text, &fd, &port, &err), CAIRN_INVALID);
         EXPECT(fd == -1);
     }
 }
@@ -309,12 +272,8 @@ static void pretend(int number, unsigned times) {
     accept_calls = 0;
 }
 
-TEST(callers_that_have_gone_are_passed_over_but_not_for_ever) /* net.h#6, K08 */
-{
-    struct cairn_error err = {0};
-    CAIRN_AUTO_FD listener = -1;
-    CAIRN_AUTO_FD client = -1;
-    CAIRN_AUTO_FD accepted = -1;
+TEST(callers_that_have_gone_are_passed_over_but_not_for_ever, err) { /* net.h#6, K08 */
+    CAIRN_AUTO_FD listener = -1, client = -1, accepted = -1;
     REQUIRE_OK(cairn_net_listen_unix(socket_path(), 0640, &listener, &err));
     REQUIRE_OK(cairn_net_connect_unix(socket_path(), &client, &err));
     pretend(ECONNABORTED, UINT_MAX);
@@ -328,17 +287,13 @@ TEST(callers_that_have_gone_are_passed_over_but_not_for_ever) /* net.h#6, K08 */
     EXPECT(nobody == -1);
 }
 
-TEST(an_accept_that_fails_is_asked_once_and_its_caller_is_still_there) /* net.h#6, K08 */
-{
-    static const int numbers[] = {EMFILE, ENFILE, ENOMEM, ENOBUFS, ENETDOWN, EPROTO, EPERM};
-    struct cairn_error err = {0};
-    CAIRN_AUTO_FD listener = -1;
-    CAIRN_AUTO_FD client = -1;
+TEST(an_accept_that_fails_is_asked_once_and_its_caller_is_still_there, err) { /* net.h#6, K08 */
+    CAIRN_AUTO_FD listener = -1, client = -1;
     REQUIRE_OK(cairn_net_listen_unix(socket_path(), 0640, &listener, &err));
     REQUIRE_OK(cairn_net_connect_unix(socket_path(), &client, &err));
     int accepted = -1;
-    for (size_t i = 0; i < CAIRN_COUNT(numbers); i++) {
-        pretend(numbers[i], 1);
+    EACH_OF(int, number, EMFILE, ENFILE, ENOMEM, ENOBUFS, ENETDOWN, EPROTO, EPERM) {
+        pretend(number, 1);
         EXPECT(cairn_net_accept(listener, &accepted, &err) != CAIRN_OK && accepted == -1);
         EXPECT_EQ_U64(accept_calls, 1);
     }
@@ -348,9 +303,7 @@ TEST(an_accept_that_fails_is_asked_once_and_its_caller_is_still_there) /* net.h#
     close(accepted);
 }
 
-TEST(bytes_and_descriptors_arrive_together_and_close_on_exec) /* net.h#1 */
-{
-    struct cairn_error err = {0};
+TEST(bytes_and_descriptors_arrive_together_and_close_on_exec, err) { /* net.h#1 */
     PAIR(pair);
     int pipes[2];
     REQUIRE(pipe2(pipes, O_CLOEXEC) == 0);
@@ -370,9 +323,7 @@ TEST(bytes_and_descriptors_arrive_together_and_close_on_exec) /* net.h#1 */
     close(pipes[1]);
 }
 
-TEST(eight_descriptors_arrive_and_nine_are_an_error_that_leaks_none) /* net.h#1 */
-{
-    struct cairn_error err = {0};
+TEST(eight_descriptors_arrive_and_nine_are_an_error_that_leaks_none, err) { /* net.h#1 */
     PAIR(pair);
     int zero = open("/dev/null", O_RDONLY | O_CLOEXEC);
     int many[9];
@@ -411,16 +362,14 @@ TEST(eight_descriptors_arrive_and_nine_are_an_error_that_leaks_none) /* net.h#1 
     close(zero);
 }
 
-TEST(a_descriptor_needs_a_byte_to_travel_with) {
-    struct cairn_error err = {0};
+TEST(a_descriptor_needs_a_byte_to_travel_with, err) {
     PAIR(pair);
     EXPECT_CODE(cairn_net_send(pair.ends[0], (struct cairn_view){NULL, 0}, &pair.ends[1], 1,
                                UINT64_MAX, &err),
                 CAIRN_INVALID);
 }
 
-TEST(an_empty_socket_is_busy_and_an_ended_one_gives_no_bytes) {
-    struct cairn_error err = {0};
+TEST(an_empty_socket_is_busy_and_an_ended_one_gives_no_bytes, err) {
     PAIR(pair);
     char text[4];
     size_t size = 9, count = 9;
@@ -432,13 +381,10 @@ TEST(an_empty_socket_is_busy_and_an_ended_one_gives_no_bytes) {
     size = 9;
     EXPECT_CODE(cairn_net_receive(pair.ends[1], text, sizeof text, &size, fds, &count, &err),
                 CAIRN_OK);
-    EXPECT_EQ_U64(size, 0);
-    EXPECT_EQ_U64(count, 0);
+    EXPECT_ALL_U64(size, 0, count, 0);
 }
 
-TEST(sending_to_a_closed_peer_fails_without_a_signal) /* net.h#3 */
-{
-    struct cairn_error err = {0};
+TEST(sending_to_a_closed_peer_fails_without_a_signal, err) { /* net.h#3 */
     PAIR(pair);
     close(pair.ends[1]);
     pair.ends[1] = dup(pair.ends[0]); /* so that the clean-up closes two */
@@ -446,8 +392,7 @@ TEST(sending_to_a_closed_peer_fails_without_a_signal) /* net.h#3 */
                 CAIRN_UNAVAILABLE);
 }
 
-TEST(a_peer_that_does_not_read_ends_the_send_at_the_deadline) {
-    struct cairn_error err = {0};
+TEST(a_peer_that_does_not_read_ends_the_send_at_the_deadline, err) {
     PAIR(pair);
     static char bytes[4 << 20];
     uint64_t start = cairn_mono_ms();
@@ -481,8 +426,7 @@ static void *read_all(void *context) {
     }
 }
 
-TEST(a_long_message_arrives_whole_and_its_descriptor_once) {
-    struct cairn_error err = {0};
+TEST(a_long_message_arrives_whole_and_its_descriptor_once, err) {
     PAIR(pair);
     static uint8_t bytes[4 << 20];
     for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (uint8_t)(i * 7);
@@ -495,69 +439,34 @@ TEST(a_long_message_arrives_whole_and_its_descriptor_once) {
     shutdown(pair.ends[0], SHUT_WR);
     pthread_join(thread, NULL);
     EXPECT_CODE(code, CAIRN_OK);
-    EXPECT_EQ_U64(reader.total, sizeof bytes);
-    EXPECT_EQ_U64(reader.wrong, 0);
-    EXPECT_EQ_U64(reader.fds, 1);
+    EXPECT_ALL_U64(reader.total, sizeof bytes, reader.wrong, 0, reader.fds, 1);
 }
 
 /* ---- addresses of metadata services ---- */
 
 TEST(a_metadata_address_is_known_in_every_spelling) { /* net.h#7 */
-    static const char *const bad[] = {"169.254.169.254",
-                                      "169.254.170.2",
-                                      "2852039166",
-                                      "0xa9fea9fe",
-                                      "0XA9.0xFE.43518",
-                                      "0251.0376.0251.0376",
-                                      "025177524776",
-                                      "169.16689662",
-                                      "169.254.43518",
-                                      "169.254.169.254.",
-                                      "[::ffff:169.254.169.254]",
-                                      "[::ffff:a9fe:a9fe]",
-                                      "[0:0:0:0:0:FFFF:A9FE:A9FE]",
-                                      "[::169.254.169.254]",
-                                      "[64:ff9b::a9fe:a9fe]",
-                                      "[2002:a9fe:a9fe::1]",
-                                      "[fe80::1]",
-                                      "[FE80::1%25eth0]",
-                                      "[fd00:ec2::254]",
-                                      "[FD00:0EC2:0::254]",
-                                      "100.100.100.200",
-                                      "192.0.0.192",
-                                      "Metadata.Google.Internal",
-                                      "metadata.google.internal."};
-    static const char *const good[] = {"127.0.0.1",
-                                       "2130706433",
-                                       "[::1]",
-                                       "169.253.1.1",
-                                       "169.255.0.1",
-                                       "[2001:db8::a9fe:a9fe]",
-                                       "s3.example.com",
-                                       "169.254.example.com",
-                                       "[::ffff:10.0.0.1]",
-                                       "fd00:ec3::1",
-                                       "",
-                                       "[]"};
-    for (size_t i = 0; i < CAIRN_COUNT(bad); i++)
-        if (!cairn_net_is_metadata_host(cairn_view_of(bad[i]))) EXPECT_EQ_TEXT(bad[i], "refused");
-    for (size_t i = 0; i < CAIRN_COUNT(good); i++)
-        if (cairn_net_is_metadata_host(cairn_view_of(good[i]))) EXPECT_EQ_TEXT(good[i], "taken");
+    EACH_TEXT(text, "169.254.169.254", "169.254.170.2", "2852039166", "0xa9fea9fe",
+              "0XA9.0xFE.43518", "0251.0376.0251.0376", "025177524776", "169.16689662",
+              "169.254.43518", "169.254.169.254.", "[::ffff:169.254.169.254]", "[::ffff:a9fe:a9fe]",
+              "[0:0:0:0:0:FFFF:A9FE:A9FE]", "[::169.254.169.254]", "[64:ff9b::a9fe:a9fe]",
+              "[2002:a9fe:a9fe::1]", "[fe80::1]", "[FE80::1%25eth0]", "[fd00:ec2::254]",
+              "[FD00:0EC2:0::254]", "100.100.100.200", "192.0.0.192", "Metadata.Google.Internal",
+              "metadata.google.internal.")
+        if (!cairn_net_is_metadata_host(cairn_view_of(text))) EXPECT_EQ_TEXT(text, "refused");
+    EACH_TEXT(one, "127.0.0.1", "2130706433", "[::1]", "169.253.1.1", "169.255.0.1",
+              "[2001:db8::a9fe:a9fe]", "s3.example.com", "169.254.example.com", "[::ffff:10.0.0.1]",
+              "fd00:ec3::1", "", "[]")
+        if (cairn_net_is_metadata_host(cairn_view_of(one))) EXPECT_EQ_TEXT(one, "taken");
 }
 
 TEST(a_64_of_ipv6_is_one_caller_and_an_address_of_ipv4_another) {
-    static const struct {
-        const char *address, *caller;
-    } cases[] = {{"192.0.2.7", "192.0.2.7"},
-                 {"::ffff:192.0.2.7", "::ffff:192.0.2.7"},
-                 {"2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"},
-                 {"2001:db8:1:2::", "2001:db8:1:2::/64"},
-                 {"2001:db8:1:3::1", "2001:db8:1:3::/64"},
-                 {"", ""}};
     char text[64];
-    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
-        cairn_net_caller_text(cases[i].address, text, sizeof text);
-        EXPECT_EQ_TEXT(text, cases[i].caller);
+    EACH(row, FIELDS(const char *address, *caller), {"192.0.2.7", "192.0.2.7"},
+         {"::ffff:192.0.2.7", "::ffff:192.0.2.7"}, {"2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"},
+         {"2001:db8:1:2::", "2001:db8:1:2::/64"}, {"2001:db8:1:3::1", "2001:db8:1:3::/64"},
+         {"", ""}) {
+        cairn_net_caller_text(row->address, text, sizeof text);
+        EXPECT_EQ_TEXT(text, row->caller);
     }
     struct sockaddr_in6 one = {.sin6_family = AF_INET6}, other = one;
     struct sockaddr_in four = {.sin_family = AF_INET};

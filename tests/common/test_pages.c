@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pages: where the memory lies, and what the kernel was asked for it. */
-#include <stdio.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "common/memory.h"
 #include "tests/harness.h"
@@ -30,8 +28,7 @@ static bool is_mapped(const void *address) {
     return mincore((void *)page, 1, &resident) == 0; /* ENOMEM: nothing is there */
 }
 
-TEST(memory_for_transfers_begins_at_a_huge_page_and_asks_for_them) /* memory.h#1 */
-{
+TEST(memory_for_transfers_begins_at_a_huge_page_and_asks_for_them) { /* memory.h#1 */
     size_t bytes = 8 * CAIRN_MIB;
     uint8_t *data = cairn_pages_map(bytes);
     REQUIRE(data);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/hooks.h"
 
-#include <stdlib.h>
-
 #include "tests/harness.h"
 
 TEST(every_rule_holds_where_none_was_taken_out) {

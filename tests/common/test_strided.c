@@ -2,8 +2,6 @@
 /* strided: random views, against a walk over their indices one by one. */
 #include "common/strided.h"
 
-#include <stdlib.h>
-
 #include "tests/harness.h"
 
 #define PLACES 4096 /* elements of the memory that a view is of */
@@ -43,8 +41,7 @@ static int64_t place(const struct view *view, uint64_t element) {
     return at;
 }
 
-TEST(any_range_of_any_view_is_gathered_and_scattered_as_its_elements_one_by_one) /* strided.h#1 */
-{
+TEST(any_range_of_any_view_is_gathered_and_scattered_as_its_elements_one_by_one) { /* strided.h#1 */
     uint64_t state = cairn_test_seed();
     static uint8_t memory[PLACES * 16], wanted[PLACES * 16], got[PLACES * 16], back[PLACES * 16];
     for (size_t i = 0; i < sizeof memory; i++) memory[i] = (uint8_t)cairn_test_random(&state);
@@ -70,6 +67,29 @@ TEST(any_range_of_any_view_is_gathered_and_scattered_as_its_elements_one_by_one)
                                    wanted + i * view.width, view.width);
         EXPECT(!cairn_strided_may_overlap(&strided));
         if (!cairn_test_check(same, __FILE__, __LINE__, "view %d differs", round)) break;
+    }
+}
+
+/* More than a tile either way, and not a multiple of one. */
+TEST(transposed_planes_larger_than_a_tile_are_moved_as_their_elements_one_by_one) /* strided.h#2 */
+{
+    static uint8_t memory[131 * 67 * 16], got[131 * 67 * 16], back[131 * 67 * 16];
+    uint64_t state = cairn_test_seed();
+    for (size_t i = 0; i < sizeof memory; i++) memory[i] = (uint8_t)cairn_test_random(&state);
+    const uint64_t count[2] = {131, 67};
+    const int64_t stride[2] = {1, 131};
+    for (size_t width = 1; width <= 16; width *= 2) {
+        struct cairn_strided strided;
+        size_t size = 131 * 67 * width;
+        bool same = true;
+        REQUIRE(cairn_strided_make(width, 2, count, stride, &strided));
+        cairn_strided_gather(&strided, memory, 0, got, size);
+        for (size_t i = 0; i < 131 * 67; i++)
+            same =
+                same && !memcmp(got + i * width, memory + (i % 67 * 131 + i / 67) * width, width);
+        EXPECT(same);
+        cairn_strided_scatter(&strided, back, 0, got, size);
+        EXPECT(!memcmp(back, memory, size));
     }
 }
 

@@ -3,10 +3,6 @@
 /* thread: wakes are not lost, and a stop waits for the end. */
 #include "common/process.h"
 
-#include <stdatomic.h>
-#include <unistd.h>
-
-#include "common/clock.h"
 #include "tests/harness.h"
 
 struct counted {
@@ -30,10 +26,8 @@ static void count(struct cairn_thread *thread, void *owner) {
     counted->ended = true;
 }
 
-TEST(a_thread_works_when_it_is_woken_and_its_stop_waits_for_its_end) /* process.h#2 */
-{
+TEST(a_thread_works_when_it_is_woken_and_its_stop_waits_for_its_end, err) { /* process.h#2 */
     struct counted counted = {.thread = {.name = "test", .run = count}, .goes_on = true};
-    struct cairn_error err = {0};
     counted.thread.owner = &counted;
     cairn_thread_stop(&counted.thread); /* was never started */
     REQUIRE(!cairn_thread_start(&counted.thread, &err));
@@ -46,10 +40,8 @@ TEST(a_thread_works_when_it_is_woken_and_its_stop_waits_for_its_end) /* process.
     cairn_thread_stop(&counted.thread);
 }
 
-TEST(a_wake_that_comes_while_the_thread_works_is_not_lost) /* process.h#1 */
-{
+TEST(a_wake_that_comes_while_the_thread_works_is_not_lost, err) { /* process.h#1 */
     struct counted counted = {.thread = {.name = "test", .run = count}};
-    struct cairn_error err = {0};
     counted.thread.owner = &counted;
     REQUIRE(!cairn_thread_start(&counted.thread, &err));
     cairn_thread_wake(&counted.thread);
@@ -60,10 +52,9 @@ TEST(a_wake_that_comes_while_the_thread_works_is_not_lost) /* process.h#1 */
     cairn_thread_stop(&counted.thread);
 }
 
-TEST(a_thread_comes_back_by_time_alone) {
+TEST(a_thread_comes_back_by_time_alone, err) {
     struct counted counted = {
         .thread = {.name = "test", .run = count}, .every_ms = 10, .goes_on = true};
-    struct cairn_error err = {0};
     counted.thread.owner = &counted;
     REQUIRE(!cairn_thread_start(&counted.thread, &err));
     AWAIT(counted.rounds >= 3);

@@ -3,8 +3,6 @@
  * api/openapi.yaml is read as PyYAML reads it: tests/python/check_openapi.py. */
 #include "common/json.h"
 
-#include <stdlib.h>
-
 #include "tests/harness.h"
 
 static struct cairn_error err;

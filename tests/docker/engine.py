@@ -23,6 +23,7 @@ CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".ca
 SKIPPED, HANG_S = 77, 300
 ENGINE_STARTS_S = 60
 sys.path += [str(path) for path in ROOT.glob("build/venv/lib/python3*/site-packages")]
+sys.path.insert(0, str(ROOT / "tests" / "e2e"))
 TARGETS = {"server": "cairn-server", "uploader": "cairn-uploader", "trainer": "cairn-example-job", "cli": "cairn"}
 
 

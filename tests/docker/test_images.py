@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: labels=docker seconds=240 thirds=6
+# ctest: labels=docker seconds=40 thirds=6
 """The images of docker/Dockerfile: what is in them, who runs in them, and that they are made the same
 twice."""
 

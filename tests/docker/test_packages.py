@@ -189,6 +189,8 @@ class Units(engine.Case):
             done""")
         wait_until(lambda: self.root.run("cairn health --ready && cairn health --ready uploader", check=False).returncode == 0)
         self.root.run("mkdir /srv/model && head -c 100000 /dev/urandom > /srv/model/w && cairn put /srv/model llm/7b@1")
+        self.root.run("cd /tmp && setpriv --reuid cairn --regid cairn --clear-groups cairn catalog backup /tmp/catalog.db && "
+                      "[ -s /var/lib/cairn/server/catalog.db ] && [ -s /tmp/catalog.db ]")
         self.assertIn("llm/7b", self.root.run("cairn ls && curl -sf http://127.0.0.1:7420/v1/runs/llm/7b/checkpoints/latest").stdout)
 
 

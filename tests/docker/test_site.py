@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: labels=docker seconds=240 thirds=6
+# ctest: labels=docker seconds=270 thirds=6
 """docker/compose.yaml brought up whole: a job that was killed resumes, and what breaks in a site of containers
 loses no save: killed trainers, a cut network, a newer server, stops, other host names, memory limits."""
 import contextlib
@@ -7,13 +7,13 @@ import ipaddress
 import json
 import os
 import re
-import socket
 import subprocess
 import time
 import urllib.parse
 
 import engine
 from engine import docker, inspect, wait_until
+import ports  # of tests/e2e
 from test_kubernetes import rendered
 
 PROJECT = "cairntest"
@@ -22,17 +22,11 @@ GRACE_S = 60  # stop_grace_period of compose.yaml
 site = folder = coming = None
 
 
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
 class Site:
     """A profile of compose.yaml under a project name of its own."""
 
     def __init__(self, compose_words, project=PROJECT, profile="s3"):
-        self.port, self.prometheus = free_port(), free_port()
+        self.port, self.prometheus = ports.free(), ports.free()
         self.compose_words, self.project, self.profile = compose_words, project, profile
         self.jobs = []
 

@@ -3,15 +3,7 @@
 #include "tests/docs/page.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-
-#include "common/file.h"
-#include "tests/harness.h"
 
 #define PATH_BYTES 1000
 
@@ -56,9 +48,8 @@ void cairn_docs_walk(const char *folder, const char *end,
     if (!directory) return;
     struct dirent *entry;
     while ((entry = readdir(directory))) {
-        char path[PATH_BYTES];
         struct stat status;
-        snprintf(path, sizeof path, "%s%s%s", folder, *folder ? "/" : "", entry->d_name);
+        const char *path = TEXT("%s%s%s", folder, *folder ? "/" : "", entry->d_name);
         if (is_skipped(path, entry->d_name) ||
             fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0)
             continue;

@@ -14,6 +14,7 @@
 #pragma once
 
 #include "common/buf.h"
+#include "tests/harness.h"
 
 /* A file of the source tree; false (and a failed check) when it cannot be read. */
 bool cairn_docs_load(const char *path, struct cairn_buf *ret);

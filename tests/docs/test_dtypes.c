@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Element types stand in docs/format.md with the numbers and widths that are stored. */
-#include <stdio.h>
-#include <string.h>
-
 #include "api/table/dtype.h"
 #include "tests/docs/page.h"
-#include "tests/harness.h"
 
 static const struct {
     const char *name, *shown;

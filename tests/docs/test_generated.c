@@ -1,20 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pages whose tables come from the code: docs/config.md and docs/codes.md. */
-#include <cairn/codes.h>
 
-#include <fcntl.h>
 #include <spawn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/wait.h>
 
 #include "api/wire/words.h"
 #include "common/config.h"
-#include "common/file.h"
 #include "common/metrics.h"
-#include "common/text.h"
 #include "tests/docs/page.h"
-#include "tests/harness.h"
 
 extern char **environ;
 
@@ -76,17 +68,11 @@ static void expect_own_table(const char *program) {
     cairn_docs_block_check("docs/config.md", program, cairn_buf_view(&own));
 }
 
-TEST(the_page_of_settings_has_every_setting_of_the_server) {
-    expect_own_table("cairn-server");
-}
+CASE(the_page_of_settings_has_every_setting_of_the_server, expect_own_table("cairn-server"));
+CASE(the_page_of_settings_has_every_setting_of_the_uploader, expect_own_table("cairn-uploader"));
 
-TEST(the_page_of_settings_has_every_setting_of_the_uploader) {
-    expect_own_table("cairn-uploader");
-}
-
-TEST(the_page_of_settings_has_every_setting_of_an_s3_store) {
+TEST(the_page_of_settings_has_every_setting_of_an_s3_store, err) {
     CAIRN_AUTO(buf) table = {0};
-    struct cairn_error err = {0};
     REQUIRE_OK(s3_table(&table, &err));
     cairn_docs_block_check("docs/config.md", "s3", cairn_buf_view(&table));
 }
@@ -155,8 +141,7 @@ static void expect_listed(const struct cairn_buf *names, const struct cairn_buf 
                           const char *what) {
     for (char *name = names->data, *end; name && *name; name = end + 1) {
         end = strchr(name, '\n');
-        char line[128];
-        snprintf(line, sizeof line, "%.*s\n", (int)(end - name), name);
+        const char *line = TEXT("%.*s\n", (int)(end - name), name);
         bool found = false;
         for (const char *at = list->data; !found && at && (at = strstr(at, line)); at++)
             found = at == list->data || at[-1] == '\n';
@@ -166,12 +151,10 @@ static void expect_listed(const struct cairn_buf *names, const struct cairn_buf 
 
 TEST(the_page_of_settings_has_every_variable_that_is_read_and_no_other) {
     /* The last: what a build for tests links into the uploader. */
-    static const char *const folders[] = {"common",  "api",    "store",
-                                          "formats", "client", "uploader",
-                                          "server",  "cli",    "tests/support/fault"};
     CAIRN_AUTO(buf) code = {0}, page = {0}, named = {0};
-    for (size_t i = 0; i < CAIRN_COUNT(folders); i++)
-        cairn_docs_walk(folders[i], ".c", read_source, &code);
+    EACH_TEXT(text, "common", "api", "store", "formats", "client", "uploader", "server", "cli",
+              "tests/support/fault")
+        cairn_docs_walk(text, ".c", read_source, &code);
     REQUIRE(code.size > 0);
     if (!cairn_docs_load("docs/config.md", &page)) return;
     cairn_docs_blank_blocks(page.data);

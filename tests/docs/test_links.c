@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Links and file names in pages lead somewhere. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-
-#include "common/text.h"
 #include "tests/docs/page.h"
-#include "tests/harness.h"
 
 struct pages {
     size_t count, links, names, sources, functions;
@@ -15,10 +9,9 @@ struct pages {
 };
 
 static bool exists(const char *folder, int folder_size, const char *target, int target_size) {
-    char path[2000];
     struct stat status;
-    snprintf(path, sizeof path, "%s/%.*s%s%.*s", cairn_test_tree(), folder_size, folder,
-             folder_size ? "/" : "", target_size, target);
+    const char *path = TEXT("%s/%.*s%s%.*s", cairn_test_tree(), folder_size, folder,
+                            folder_size ? "/" : "", target_size, target);
     return stat(path, &status) == 0;
 }
 
@@ -73,10 +66,9 @@ static void check_names(const char *path, const char *text, struct pages *pages)
 /* ---- sources and functions ---- */
 
 static bool is_source(const char *name, size_t size) {
-    static const char *const ends[] = {".c", ".h", ".def", ".py"};
-    for (size_t i = 0; i < CAIRN_COUNT(ends); i++) {
-        size_t end = strlen(ends[i]);
-        if (size > end && !strncmp(name + size - end, ends[i], end)) return true;
+    EACH_TEXT(text, ".c", ".h", ".def", ".py") {
+        size_t end = strlen(text);
+        if (size > end && !strncmp(name + size - end, text, end)) return true;
     }
     return false;
 }
@@ -85,8 +77,7 @@ static bool is_source(const char *name, size_t size) {
  * include/, which C sources leave out. */
 static bool leads_to_source(const struct pages *pages, const char *page, int folder_size,
                             const char *name, int size) {
-    char end[256];
-    snprintf(end, sizeof end, "/%.*s\n", size, name);
+    const char *end = TEXT("/%.*s\n", size, name);
     if (!memchr(name, '/', (size_t)size)) return strstr(pages->tree.data, end) != NULL;
     return exists(page, folder_size, name, size) || exists("", 0, name, size) ||
            exists("include", 7, name, size);
@@ -107,10 +98,11 @@ static void check_sources(const char *path, const char *text, struct pages *page
     }
 }
 
-/* `cairn_x` and `cairn_x()` stand in some source. */
-static void check_functions(const char *path, const char *text, struct pages *pages) {
+/* `cairn_x`, `srv_x` and `cairn_x()` stand in some source. */
+static void check_functions_of(const char *prefix, const char *path, const char *text,
+                               struct pages *pages) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
-    for (const char *at = text; (at = strstr(at, "`cairn_")); at++) {
+    for (const char *at = text; (at = strstr(at, prefix)); at++) {
         size_t size = strspn(at + 1, letters);
         const char *after = at + 1 + size;
         if (after[0] != '`' && strncmp(after, "()`", 3) != 0) continue;
@@ -142,7 +134,8 @@ static void check_page(const char *path, void *owner) {
     check_names(path, text.data, pages);
     check_sources(path, text.data, pages);
     cairn_docs_blank_blocks(text.data); /* names of metrics: compared with their table */
-    check_functions(path, text.data, pages);
+    check_functions_of("`cairn_", path, text.data, pages);
+    check_functions_of("`srv_", path, text.data, pages);
     pages->count++;
 }
 

@@ -2,7 +2,6 @@
 /* docs/socket.md and uploader/README.md say of each message what api/messages.def says. */
 #include "api/wire/messages.h"
 #include "tests/docs/page.h"
-#include "tests/harness.h"
 
 static void add_fields(const struct cairn_message_form *form, bool *first, struct cairn_buf *ret);
 

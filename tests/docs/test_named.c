@@ -4,14 +4,10 @@
  * Every setting is named by a test: its flag or its variable stands in one. What starts the
  * programs for other tests, and the simulation, name many and look at none. Every code is said by
  * the code. */
-#include <cairn/codes.h>
 
 #include <ctype.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "tests/docs/page.h"
-#include "tests/harness.h"
 
 static const struct {
     const char *table, *name;
@@ -25,11 +21,9 @@ static const struct {
 };
 
 static bool is_helper(const char *path) {
-    static const char *const helpers[] = {
-        "tests/sim/", "tests/support/", "tests/fuzz/", "tests/common/test_config.c",
-        "/world.",    "/s3world.",      "/chaos"};
-    for (size_t i = 0; i < CAIRN_COUNT(helpers); i++)
-        if (strstr(path, helpers[i])) return true;
+    EACH_TEXT(text, "tests/sim/", "tests/support/", "tests/fuzz/", "tests/common/test_config.c",
+              "/world.", "/s3world.", "/chaos")
+        if (strstr(path, text)) return true;
     return false;
 }
 
@@ -82,19 +76,15 @@ static void take_c(const char *path, void *owner) {
 
 /* "AWS_REGION" and the like, as the code reads them; the tables' have a test above. */
 TEST(every_variable_that_is_read_is_named_by_a_test) {
-    static const char *const begins[] = {"\"CAIRN_",        "\"AWS_",  "\"SLURM_",
-                                         "\"TORCHELASTIC_", "\"PMIX_", "\"TMPDIR"};
-    static const char *const folders[] = {"common", "api",      "store",  "formats",
-                                          "client", "uploader", "server", "cli"};
     CAIRN_AUTO(buf) source = {.limit = 64 * CAIRN_MIB}, tests = {.limit = 64 * CAIRN_MIB};
-    for (size_t i = 0; i < CAIRN_COUNT(folders); i++)
-        cairn_docs_walk(folders[i], ".c", take_c, &source);
+    EACH_TEXT(word, "common", "api", "store", "formats", "client", "uploader", "server", "cli")
+        cairn_docs_walk(word, ".c", take_c, &source);
     cairn_docs_walk("tests", ".c", take, &tests);
     cairn_docs_walk("tests", ".py", take, &tests);
     REQUIRE(source.size > 0 && tests.size > 0);
     size_t found = 0;
-    for (size_t i = 0; i < CAIRN_COUNT(begins); i++)
-        for (const char *at = source.data; (at = strstr(at, begins[i])); at++) {
+    EACH_TEXT(one, "\"CAIRN_", "\"AWS_", "\"SLURM_", "\"TORCHELASTIC_", "\"PMIX_", "\"TMPDIR")
+        for (const char *at = source.data; (at = strstr(at, one)); at++) {
             char name[80];
             size_t size = strspn(at + 1, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
             if (at[1 + size] != '"' || size >= sizeof name) continue; /* a part of a text */
@@ -127,11 +117,10 @@ static bool is_said(const char *text, const char *name) {
 }
 
 TEST(every_code_is_said_by_some_code_or_is_reserved) {
-    static const char *const folders[] = {"common", "api",      "store",  "plan", "formats",
-                                          "client", "uploader", "server", "cli"};
     CAIRN_AUTO(buf) source = {.limit = 64 * CAIRN_MIB};
-    for (size_t i = 0; i < CAIRN_COUNT(folders); i++)
-        cairn_docs_walk(folders[i], ".c", take_c, &source);
+    EACH_TEXT(text, "common", "api", "store", "plan", "formats", "client", "uploader", "server",
+              "cli")
+        cairn_docs_walk(text, ".c", take_c, &source);
     REQUIRE(source.size > 0);
     for (size_t i = 0; i < CAIRN_COUNT(codes); i++) {
         bool reserved = !strncmp(codes[i].meaning, "Reserved", 8);

@@ -3,12 +3,11 @@
 #include <ctype.h>
 
 #include "tests/docs/page.h"
-#include "tests/harness.h"
 
 static const struct {
     const char *method, *path;
 } routes[] = {
-#define ROUTE(id, handler, method, need, path, query, wait) {method, path},
+#define ROUTE(id, handler, method, need, path, query, ...) {method, path},
 #include "api/routes.def"
 #undef ROUTE
 };

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a daemon tells an operator stands in docs/runbook.md, and nothing else does. */
-#include <stdio.h>
-
-#include "common/text.h"
 #include "tests/docs/page.h"
-#include "tests/harness.h"
 
 struct found {
     struct cairn_buf lines; /* "\nread.broken (error)\n", each once */
@@ -15,8 +11,7 @@ static void cairn_found_release(struct found *found) {
 }
 
 static void note(struct found *found, const char *event, size_t size, const char *level) {
-    char line[160];
-    snprintf(line, sizeof line, "\n%.*s (%s)\n", (int)size, event, level);
+    const char *line = TEXT("\n%.*s (%s)\n", (int)size, event, level);
     if (found->lines.size && strstr(found->lines.data, line)) return;
     cairn_docs_add(&found->lines, "%s", line);
     found->count++;
@@ -67,12 +62,11 @@ static void expect_in(const struct found *these, const struct found *those, cons
 }
 
 TEST(the_runbook_has_every_event_that_a_person_should_look_at_and_no_other) {
-    static const char *const folders[] = {"server", "uploader", "store", "common", "cli"};
     __attribute__((cleanup(cairn_found_release))) struct found code = {0};
     __attribute__((cleanup(cairn_found_release))) struct found page = {0};
     CAIRN_AUTO(buf) text = {0};
-    for (size_t i = 0; i < CAIRN_COUNT(folders); i++)
-        cairn_docs_walk(folders[i], ".c", read_source, &code);
+    EACH_TEXT(one, "server", "uploader", "store", "common", "cli")
+        cairn_docs_walk(one, ".c", read_source, &code);
     EXPECT(code.count > 20); /* else the calls are no longer written as this test reads them */
     if (!cairn_docs_load("docs/runbook.md", &text)) return;
     read_headings(text.data, &page);

@@ -108,9 +108,7 @@ def words(events):
         elif stream.bytes.startswith(b"HTTP/"):
             answers.append((key, stream))
         else:
-            asked[stream.ports] = [
-                Word(at, key, body, line.rsplit(" ", 1)[0])
-                for line, body, at in _messages(stream)]
+            asked[stream.ports] = [Word(at, key, body, line.rsplit(" ", 1)[0]) for line, body, at in _messages(stream)]
             found += asked[stream.ports]
     for key, stream in answers:
         of = asked.get(stream.ports[::-1], [])
@@ -272,8 +270,7 @@ class Ledger:
             yield "told: sealed", lambda owner=owner: self._no_seal(owner)
         for shard in word.body["shards"]:
             owner = self._owner_of(version.group(1), shard["rank"])
-            yield "told: durable", lambda owner=owner, shard=shard: self._not_durable(
-                owner, shard["name"])
+            yield "told: durable", lambda owner=owner, shard=shard: self._not_durable(owner, shard["name"])
 
     # ---- server to uploader ----
 
@@ -306,16 +303,14 @@ class Ledger:
         for item in [word.body, *word.body.get("items", [])]:
             if item.get("recorded") and "step" in item:
                 self.committed[item["version"]] = item["step"]
-                yield "answer: committed", lambda item=item: self._not_committed(
-                    item["version"], item["step"])
+                yield "answer: committed", lambda item=item: self._not_committed(item["version"], item["step"])
 
     # ---- looks ----
 
     def _no_attempt(self, number):
         record = f"store/{self.kept.run}/attempts/{number:012}.json"
         rows = self.kept.rows("SELECT recorded FROM attempts WHERE attempt = ?", number)
-        return (None if rows else f"attempt {number} is not in the catalog") or \
-            self.kept.missing_object(record)
+        return (None if rows else f"attempt {number} is not in the catalog") or self.kept.missing_object(record)
 
     def _stage(self, owner):
         stages = self.kept.record(owner, "stage")
@@ -332,8 +327,7 @@ class Ledger:
     def _not_durable(self, owner, name=None):
         version, step = self.saves[owner]
         said = {record["s"] for record in self.kept.record(owner, "durable")}
-        shards = [(i, shard) for i, shard in enumerate(self._stage(owner))
-                  if name in (None, shard["name"])]
+        shards = [(i, shard) for i, shard in enumerate(self._stage(owner)) if name in (None, shard["name"])]
         if not shards:
             return f"entry {owner} has no shard {name or ''} in the journal"
         for i, shard in shards:
@@ -359,8 +353,7 @@ class Ledger:
         looks = [(f"{folder}/data/{shard['name']}", shard["size"]) for shard in said["shards"]]
         if said["layout"]:
             writer = said["layout"]["writer"].removeprefix("ckpt_").replace("-", "")[:16]
-            looks.append((f"store/{self.kept.run}/layouts/{said['layout']['digest']}-{writer}.layout",
-                          None))
+            looks.append((f"store/{self.kept.run}/layouts/{said['layout']['digest']}-{writer}.layout", None))
         return next(filter(None, (self.kept.missing_object(*look) for look in looks)), None)
 
     def _not_committed(self, version, step):
@@ -368,5 +361,4 @@ class Ledger:
         rows = self.kept.rows("SELECT state, recorded FROM versions WHERE version = ?", version)
         if rows != [(1, 1)]:
             return f"the catalog has {rows} of {version}"
-        return self.kept.missing_object(record) or \
-            self.not_whole(self.kept.folder(step, version))
+        return self.kept.missing_object(record) or self.not_whole(self.kept.folder(step, version))

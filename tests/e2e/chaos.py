@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # ctest: with="--seeds 3" seconds=40 engines=again
-# ctest: as=chaos_s3 with="--store s3fault --seeds 3" seconds=40
 # ctest: as=chaos_s3_long with="--store s3fault --seeds 50" labels=full
 # ctest: as=chaos_long with="--seeds 50" labels=full
+# ctest: as=chaos_behind_long with="--seeds 50" labels=full env=CAIRN_TEST_BEHIND=1
 """kill -9 of uploader, server or a trainer at a random moment of a save, by seed.
 
 After the dust has settled every version is committed or aborted, committed ones verify, and nothing
@@ -56,14 +56,12 @@ def leaks_of(daemon):
             links.append(os.readlink(fd))
         except FileNotFoundError:
             pass
-    leaks = [link for link in links
-             if "memfd:" in link or "(deleted)" in link or "[pidfd]" in link]
+    leaks = [link for link in links if "memfd:" in link or "(deleted)" in link or "[pidfd]" in link]
     # Connections to the store and to each other are kept for the next request; those of trainers
     # must be gone.
     lines = [line.split() for line in pathlib.Path("/proc/net/unix").read_text().splitlines()]
     connected = {line[6] for line in lines if line[5] == "03" and line[-1].endswith(".sock")}
-    return leaks + [link for link in links
-                    if link.startswith("socket:") and link[8:-1] in connected]
+    return leaks + [link for link in links if link.startswith("socket:") and link[8:-1] in connected]
 
 
 def quiet(daemon, seed):
@@ -166,8 +164,7 @@ def one(seed, s3=None):
         if all(code == 0 for code in codes):
             assert states[2] == "committed", (seed, states)
         if states.get(2) == "committed":  # Q40: a time-out is all that may be said then
-            wrong = [text for code, text in zip(codes, said)
-                     if code > 0 and "not committed yet" not in text]
+            wrong = [text for code, text in zip(codes, said) if code > 0 and "not committed yet" not in text]
             assert not wrong, (seed, "committed, but ranks were told", wrong)
         print(json.dumps({"seed": seed, "victim": victim, "after_s": round(delay, 3),
                           "trainers": codes, "step2": states.get(2, "none"),
@@ -201,8 +198,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=50)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--store", default="folder",
-                        choices=("folder", "s3fault", "radosgw", "environment"))
+    parser.add_argument("--store", default="folder", choices=("folder", "s3fault", "radosgw", "environment"))
     arguments = parser.parse_args()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-chaos-"))
     s3 = None

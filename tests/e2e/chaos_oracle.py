@@ -82,8 +82,7 @@ def expected(run, rank, step, start_page, size):
 
 def whose(data):
     """Which saves' bytes these are, for a message."""
-    seen = collections.Counter(struct.unpack_from("<III", data, at)[:2]
-                               for at in range(0, len(data) - 15, PAGE_BYTES))
+    seen = collections.Counter(struct.unpack_from("<III", data, at)[:2] for at in range(0, len(data) - 15, PAGE_BYTES))
     return ", ".join(f"step {step} rank {rank}: {n} pages" for (step, rank), n in seen.items())
 
 
@@ -160,19 +159,16 @@ class Oracle:
         faults = self.open_saves()
         for run in self.runs:
             versions, ranks = self.versions(run) or [], self.of(run)
-            committed = {v["step"]: v for v in versions
-                         if v["state"] == "committed" and not v["trashed"]}
+            committed = {v["step"]: v for v in versions if v["state"] == "committed" and not v["trashed"]}
             for step in sorted({step for rank in ranks for step in rank.begun}):
                 if step in committed:
                     faults += self.judge_committed(run, committed[step], ranks, size)
-                elif (run, step) not in self.deleted and \
-                        not self.excused(ranks, step, committed):
+                elif (run, step) not in self.deleted and not self.excused(ranks, step, committed):
                     faults += self.judge_lost(run, step, ranks)
             faults += [f"{run} rank {rank.rank} was told without a step: {text}"
                        for rank in ranks for text in rank.stray]
             if committed:  # the product's own look, at the newest
-                said = self.world.cairn("verify", f"{run}@{max(committed)}", "--store",
-                                        self.world.store, status=None)
+                said = self.world.cairn("verify", f"{run}@{max(committed)}", "--store", self.world.store, status=None)
                 faults += [f"cairn verify: {said.stderr}"] if said.returncode else []
         return faults
 
@@ -196,12 +192,10 @@ class Oracle:
         """Nothing was done that a step may be lost for."""
         lost = [rank for rank in ranks if rank.has_staged(step)]
         said = {str(told) for rank in ranks for told in rank.told[step]}
-        refused = [rank.rank for rank in ranks
-                   if not rank.has_staged(step) and not self.was_refused(rank, step, ranks)]
+        refused = [rank.rank for rank in ranks if not rank.has_staged(step) and not self.was_refused(rank, step, ranks)]
         if len(lost) == len(ranks):
             return [f"{run} step {step}: staged by all ranks, LOST; told: {sorted(said)[:2]}"]
-        return [f"{run} step {step}: not staged by ranks {refused}: {sorted(said)[:2]}"
-                for _ in refused[:1]]
+        return [f"{run} step {step}: not staged by ranks {refused}: {sorted(said)[:2]}" for _ in refused[:1]]
 
 
 def journal_lines(world):
@@ -214,6 +208,5 @@ def journal_lines(world):
             capture_output=True, text=True, check=False)
         if said.returncode:
             found.append(f"journal of node {number}: {said.stderr.strip()}")
-        found += [f"in the journal of node {number}: {line}" for line in said.stdout.splitlines()
-                  if line.strip()]
+        found += [f"in the journal of node {number}: {line}" for line in said.stdout.splitlines() if line.strip()]
     return found

@@ -25,8 +25,7 @@ class Other(threading.Thread):
         """(status, body) of any server; None: none answered, or not to its end."""
         servers = [self.world.url, *self.world.urls[1:]]
         try:
-            status, _, body = self.world.get_from(self.chance.choice(servers), path, method,
-                                                  {"X-Cairn": "1"})
+            status, _, body = self.world.get_from(self.chance.choice(servers), path, method, {"X-Cairn": "1"})
             return status, body
         except (OSError, http.client.HTTPException):
             return None, b""
@@ -55,8 +54,7 @@ class Deleter(Other):
         status, body = self.ask(f"/v1/runs/{run}/checkpoints?limit=1000")
         if status != 200:
             return
-        kept = [v for v in json.loads(body)["items"]
-                if v["state"] == "committed" and not v["trashed"]]
+        kept = [v for v in json.loads(body)["items"] if v["state"] == "committed" and not v["trashed"]]
         old = sorted(kept, key=lambda v: v["step"])[:-KEPT]
         if not old:
             return

@@ -4,6 +4,7 @@
 # ctest: as=two_servers with="--servers 2 --first 1 --seeds 1" seconds=60 thirds=2 engines=postgresql
 # ctest: as=two_servers_long with="--servers 2 --seeds 50" labels=full engines=postgresql
 # ctest: as=chaos_stream_folder with="--store folder --seeds 20 --each-state" seconds=40 thirds=2
+# ctest: as=chaos_stream_behind with="--store folder --seeds 6" seconds=30 thirds=2 env=CAIRN_TEST_BEHIND=1
 # ctest: as=chaos_stream_folder_long with="--store folder --seeds 200" labels=full
 # ctest: as=chaos_stream_s3 with="--store s3 --seeds 20 --each-state" seconds=60 thirds=2
 # ctest: as=chaos_stream_s3_long with="--store s3 --seeds 200" labels=full
@@ -67,8 +68,7 @@ STEPS_MIN = 3
 STEPS_AHEAD = 3
 SEED_TIMEOUT_S = 400
 PROFILES = {"s3": "aws", "s3-md5": "b2", "s3-unchecked": "radosgw"}
-VICTIMS = ("uploader", "server", "both", "uploaders", "network", "trainer", "pause", "disk", "node",
-           "clock")
+VICTIMS = ("uploader", "server", "both", "uploaders", "network", "trainer", "pause", "disk", "node", "clock")
 UPLOADER_STATES = ("staging", "sealed", "durable")
 SLABS = 2  # generations of a rank: its saves that may lie in memory alone
 KIB, MIB = 1 << 10, 1 << 20
@@ -107,8 +107,7 @@ class Plan:
         down_s = chance.uniform(0.05, 1.5)
         if chance.random() < 0.25:
             return Strike(how, down_s, after_s=chance.uniform(0.1, 2.0))
-        points = [point for point in STATES[chance.choice(states)]
-                  if self.bytes > PART_BYTES or point not in MULTIPART]
+        points = [point for point in STATES[chance.choice(states)] if self.bytes > PART_BYTES or point not in MULTIPART]
         point = chance.choice(points)
         return Strike(how, down_s, point, nth=chance.randint(1, 10))
 
@@ -161,8 +160,7 @@ class Scene:
                                           "--part-size", "5MiB"], **more}
         clocks = random.Random(f"clocks {plan.seed}") if plan.clocks else None
         if s3:
-            self.world = StruckS3(s3, f"chaos-{plan.seed}", plan.runs, plan.proxied, plan.strikes,
-                                  clocks, **options)
+            self.world = StruckS3(s3, f"chaos-{plan.seed}", plan.runs, plan.proxied, plan.strikes, clocks, **options)
         else:
             self.world = StruckFolder(plan.runs, plan.proxied, plan.strikes, clocks,
                                       env={"CAIRN_STORE_FAULT": plan.script()}, **options)
@@ -258,8 +256,7 @@ class Scene:
                 self.notes.append(f"{one.run} rank {one.rank} killed")
 
     def met_full_disk(self, ranks, step):
-        return self.full_until and any(r.begun_s[step] < self.full_until + FULL_S
-                                       for r in ranks if step in r.begun_s)
+        return self.full_until and any(r.begun_s[step] < self.full_until + FULL_S for r in ranks if step in r.begun_s)
 
     def excused(self, ranks, step, committed):
         """What may be lost, if it is told: what was begun before a full disk had room again; after a
@@ -269,8 +266,7 @@ class Scene:
         dead = [r for r in ranks if r.killed]
         if self.met_full_disk(ranks, step) or any(not r.has_staged(step) for r in dead):
             return True
-        lost = [s for s in ranks[0].begun
-                if s not in committed and all(r.has_staged(s) for r in ranks)]
+        lost = [s for s in ranks[0].begun if s not in committed and all(r.has_staged(s) for r in ranks)]
         return self.plan.victim == "node" and len(lost) <= SLABS * len(dead)
 
     def refused(self, rank, step):
@@ -298,8 +294,7 @@ class Scene:
         part = self.world.root / f"last-{job}.part"
         part.write_text(f"{last}\n")
         part.rename(self.world.root / f"last-{job}")
-        wait_until(lambda: all(r.done or r.killed or r.process.poll() is not None for r in ranks),
-                   120)
+        wait_until(lambda: all(r.done or r.killed or r.process.poll() is not None for r in ranks), 120)
 
     def judge(self, job):
         ranks = [r for r in self.ranks if r.job == job]
@@ -368,8 +363,7 @@ class Scene:
         return left + [str(path) for path in layouts if path.name not in named]
 
     def audit_folder(self):
-        end, daemons = time.monotonic() + QUIET_S, [
-            self.world.server, *self.world.further, *self.world.uploaders]
+        end, daemons = time.monotonic() + QUIET_S, [self.world.server, *self.world.further, *self.world.uploaders]
         while time.monotonic() < end:
             try:
                 left = self.left_in_folder()
@@ -445,8 +439,7 @@ def one(plan, s3):
     except AssertionError as error:  # a sanitizer's report, or a daemon that died
         faults.append(str(error))
         scene.save_evidence(faults)
-    states = collections.Counter(f"{state_of(point)}{'' if exact else ' (just after)'}"
-                                 for point, exact in struck)
+    states = collections.Counter(f"{state_of(point)}{'' if exact else ' (just after)'}" for point, exact in struck)
     committed = sum(1 for r in scene.ranks if r.rank == 0 for s in r.staged if not r.told[s])
     refused = sum(1 for r in scene.ranks for code in r.begun.values() if code == "uploader-gone")
     print(json.dumps({"seed": plan.seed, **plan.text(), "struck": struck, "states": states,
@@ -487,12 +480,10 @@ def summary(results, failed, count):
         total = collections.Counter()
         for counts in items:
             total.update(counts)
-        print(f"strikes by {what}: " +
-              (", ".join(f"{name} {n}" for name, n in sorted(total.items())) or "none"))
+        print(f"strikes by {what}: " + (", ".join(f"{name} {n}" for name, n in sorted(total.items())) or "none"))
     told("kind", (r["kinds"] for r in results))
     told("state", (r["states"] for r in results))
-    told("point", (collections.Counter(point for point, _ in r["struck"] if point in STATE_OF)
-                   for r in results))
+    told("point", (collections.Counter(point for point, _ in r["struck"] if point in STATE_OF) for r in results))
     settled = [s for r in results for s in r["settled_s"]]
     print(f"saves {sum(r['steps'] for r in results)} committed; begins refused "
           f"{sum(r['begins_refused'] for r in results)}; all told within {max(settled, default=0)} s")
@@ -530,8 +521,7 @@ def main():
     if arguments.one is not None:
         sys.exit(0 if run_one(arguments) else 1)
     seeds = range(arguments.first, arguments.first + arguments.seeds)
-    print(f"mode {arguments.mode}, store {arguments.store}, seeds {seeds.start} to {seeds.stop - 1}",
-          flush=True)
+    print(f"mode {arguments.mode}, store {arguments.store}, seeds {seeds.start} to {seeds.stop - 1}", flush=True)
     results, failed, left, ran = [], [], collections.deque(seeds), 0
     with concurrent.futures.ThreadPoolExecutor(arguments.parallel) as pool:
         while left and not (ran and arguments.each_state and not missing(results)):

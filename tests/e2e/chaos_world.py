@@ -92,8 +92,7 @@ class Keeper(threading.Thread):
 
     def was_down(self, from_s, until_s):
         """At any moment of that time, or just before it."""
-        return any(down_s <= until_s and (up_s is None or from_s <= up_s + RECONNECT_S)
-                   for down_s, up_s in self.downs)
+        return any(down_s <= until_s and (up_s is None or from_s <= up_s + RECONNECT_S) for down_s, up_s in self.downs)
 
     def arm(self):
         env = {**(self.subject.env or {}), "CAIRN_CRASH_LIST": str(self.points)}
@@ -443,11 +442,9 @@ class Struck:
         return daemon
 
     def keep_servers(self):
-        """From now on they are struck, and listen on the ports that they were given first."""
+        """From now on they are struck."""
         for number, daemon in enumerate([self.server, *self.further]):
             name = server_name(number)
-            at = daemon.command.index("--listen") + 1
-            daemon.command[at] = f"127.0.0.1:{self.port_of(number)}"
             plan = self.plans.get(name, ())
             daemon.env = {**(daemon.env or {}), **self.clock_env(name)}
             self.keep(name, daemon, plan)

@@ -38,8 +38,7 @@ def enter():
             reason = str(error)
             break
         if tried.returncode == 0:
-            os.execvpe(unshare[0], [*unshare, sys.executable, *sys.argv],
-                       {**os.environ, INSIDE: "1"})
+            os.execvpe(unshare[0], [*unshare, sys.executable, *sys.argv], {**os.environ, INSIDE: "1"})
         reason = tried.stderr.strip()
     print(f"skipped: no network of our own can be made: {reason}")
     sys.exit(77)

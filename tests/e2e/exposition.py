@@ -23,8 +23,7 @@ class Family:
 
     def label_names(self):
         """Of all samples but for le; None where there is no sample."""
-        names = {tuple(sorted(name for name, _ in labels if name != "le"))
-                 for _, labels in self.samples}
+        names = {tuple(sorted(name for name, _ in labels if name != "le")) for _, labels in self.samples}
         if len(names) > 1:
             raise ValueError(f"{self.name}: samples with different labels: {names}")
         return names.pop() if names else None

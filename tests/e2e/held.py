@@ -44,9 +44,7 @@ def descriptors(daemon):
         except FileNotFoundError:
             pass
     kinds = _sockets(pid)
-    return collections.Counter(
-        kinds.get(link[8:-1], RESET) if link.startswith("socket:") else link
-        for link in links)
+    return collections.Counter(kinds.get(link[8:-1], RESET) if link.startswith("socket:") else link for link in links)
 
 
 def threads_of(daemon):

@@ -223,8 +223,7 @@ class Client(threading.Thread):
                     except FileNotFoundError:
                         return
         shard = save.shards[rank]
-        seal = {"rank": rank, "bytes": shard["bytes"],
-                "shards": [{"name": shard["name"], "bytes": shard["bytes"]}]}
+        seal = {"rank": rank, "bytes": shard["bytes"], "shards": [{"name": shard["name"], "bytes": shard["bytes"]}]}
         self.call("seal", "POST", f"/checkpoints/{save.version}/shards",
                   {"version": save.version, "rank": rank, "attempt": save.attempt},
                   {"grant": self.run_of.grants[save.attempt][0], "node": "node-a", "shards": [shard],
@@ -278,8 +277,7 @@ class Client(threading.Thread):
         attempt = self.any(list(self.run_of.grants))
         if attempt:
             step = self.random.randrange(1, STEPS)
-            save = Save(attempt, step, self.run_of.count(attempt, step),
-                        self.run_of.grants[attempt][1], "new-version")
+            save = Save(attempt, step, self.run_of.count(attempt, step), self.run_of.grants[attempt][1], "new-version")
             if self.begin(save):
                 self.run_of.saves.append(save)
 
@@ -355,8 +353,7 @@ class Client(threading.Thread):
         self.jobs += 1
         args = {"version": version, "job": f"reader-{self.number}-{self.jobs}", "ttl_s": LEASE_S}
         path = f"/checkpoints/{version}/leases"
-        status, _, lease = self.call("lease", "POST", path, args,
-                                     {"job": args["job"], "ttl_s": LEASE_S})
+        status, _, lease = self.call("lease", "POST", path, args, {"job": args["job"], "ttl_s": LEASE_S})
         if status not in (200, 201):
             return
         if self.random.random() < 0.2:

@@ -202,8 +202,7 @@ class History:
             tried = [call for call in calls if call["status"] not in REFUSED]
             if of == run and told:
                 number = told[0]["reply"]["attempt"]
-                self.opened[run][number] = (min(call["at"][0] for call in tried),
-                                            min(call["at"][1] for call in told))
+                self.opened[run][number] = (min(call["at"][0] for call in tried), min(call["at"][1] for call in told))
                 self.choices[run, number] = told[0]["reply"]["resume_version"]
                 self.note_opened(run, number, told[0])
             elif of == run and tried:
@@ -220,8 +219,7 @@ class History:
             if version.attempt >= number:
                 continue
             version.over_from = min(version.over_from, since)
-            beyond = choice and version is not choice and \
-                (version.step > choice.step or version.order > choice.order)
+            beyond = choice and version is not choice and (version.step > choice.step or version.order > choice.order)
             if beyond or call["args"]["resume"] == "none":
                 version.superseded.write(True, since, until)
 
@@ -238,14 +236,12 @@ class History:
             since = version.commits_from()
             others = [other for other in self.of_run(version.run) if other is not version]
             for other in others if version.on_exists == "supersede" and since < NEVER else ():
-                if other.step == version.step and \
-                        (other.attempt, other.n) < (version.attempt, version.n):
+                if other.step == version.step and (other.attempt, other.n) < (version.attempt, version.n):
                     other.superseded.write(True, since, version.told_at,
                                            sure=other.told_at < since and version.told_at < NEVER)
         for version in self.versions.values():
             keep = self.settings["keep"].get(version.run)
-            newer = sorted(other.commits_from() for other in self.of_run(version.run)
-                           if other.order > version.order)
+            newer = sorted(other.commits_from() for other in self.of_run(version.run) if other.order > version.order)
             # What is superseded is not among the newest N: one that replaces it is enough.
             most = 1 if any(value for _, _, value, _ in version.superseded.all) else keep
             if keep and len(newer) >= most and newer[most - 1] < NEVER:

@@ -20,8 +20,7 @@ def atomic(history, entry):  # P1
             yield f"{version} is {row['state']} after it was given up"
     if entry["op"] == "list" and entry["status"] in FOUND:
         for version in history.of_run(entry["run"]):
-            gone = version.over_from <= until or \
-                version.may_be_deleted(since, until, history.settings["grace_s"])
+            gone = version.over_from <= until or version.may_be_deleted(since, until, history.settings["grace_s"])
             if version.known_at < since and version.id not in seen and not gone:
                 yield f"{version} is in no list any more"
 
@@ -43,8 +42,7 @@ def durable(history, entry):  # P2: what was acknowledged shows
             yield f"{row['version']} was to be {name}: {wanted}"
     if entry["op"] in ("get", "data", "lease") and entry["status"] in REFUSED:
         version = history.by_id.get(entry["args"].get("version"))
-        if version is not None and version.committed_at < since and \
-                not version.may_be_deleted(since, until, grace_s):
+        if version is not None and version.committed_at < since and not version.may_be_deleted(since, until, grace_s):
             yield f"{version} was committed and is {entry['code']}"
     if entry["op"] == "quiet":
         for version in history.versions.values():
@@ -113,21 +111,17 @@ def one_winner(history, entry):  # P6
                 call["status"] in FOUND and call["reply"]["attempt"] == number}
         if len(jobs) > 1:
             yield f"attempt {number} was opened by {sorted(jobs)}"
-        if any(other > number and answered < since
-               for other, (_, answered) in history.opened[run].items()):
+        if any(other > number and answered < since for other, (_, answered) in history.opened[run].items()):
             yield f"attempt {number} was opened behind a newer one"
     if code == "stale-attempt":
-        of = args["attempt"] if "attempt" in args else \
-            (history.jobs[run, args["job"]] and attempt_of(history, entry))
+        of = args["attempt"] if "attempt" in args else (history.jobs[run, args["job"]] and attempt_of(history, entry))
         if of is not None and history.newer(run, of)[0] > until:
             yield f"attempt {of} is the newest"
-    if entry["op"] == "begin" and entry["status"] in FOUND and \
-            history.newer(run, args["attempt"])[1] < since:
+    if entry["op"] == "begin" and entry["status"] in FOUND and history.newer(run, args["attempt"])[1] < since:
         yield f"attempt {args['attempt']} began a save although a newer one was open"
     for row in history.rows(entry):
         version = history.by_id.get(row["version"])
-        if version is not None and row["state"] == "open" and \
-                history.newer(run, version.attempt)[1] < since:
+        if version is not None and row["state"] == "open" and history.newer(run, version.attempt)[1] < since:
             yield f"{version} is open although a newer attempt was open"
 
 
@@ -143,8 +137,7 @@ def latest_is_derived(history, entry):  # P7
     if entry["op"] == "get" and entry["args"]["ref"] == "latest" and \
             (entry["status"] in FOUND or entry["code"] == "not-found"):
         named = entry["reply"]["version"] if entry["status"] in FOUND else ""
-    elif entry["op"] == "attempt" and entry["status"] == 201 and \
-            entry["args"]["resume"] == "latest":
+    elif entry["op"] == "attempt" and entry["status"] == 201 and entry["args"]["resume"] == "latest":
         named = entry["reply"]["resume_version"] or ""
     if named is not None:
         yield from newest(history, entry, history.by_id.get(named))
@@ -170,8 +163,7 @@ def newest(history, entry, found):
 
 def newest_of_list(rows):
     """One list is one look, so nothing can have come in between."""
-    shown = [row for row in rows if row["state"] == "committed" and not row["superseded"] and
-             not row["trashed"]]
+    shown = [row for row in rows if row["state"] == "committed" and not row["superseded"] and not row["trashed"]]
     shown.sort(key=lambda row: (row["line"], row["step"], row["attempt"], row["n"]))
     marked = [row["version"] for row in rows if row["latest"]]
     if marked != [row["version"] for row in shown[-1:]]:
@@ -235,8 +227,7 @@ def harms_nothing_older(history, entry):  # P10
         others = [other for other in history.of_run(entry["run"])
                   if other is not version and other.step == version.step]
         # The verdict is that of the first begin, of which an answer may have been lost.
-        if not any(stands_in_the_way(other, version, min(since, version.begun), until)
-                   for other in others):
+        if not any(stands_in_the_way(other, version, min(since, version.begun), until) for other in others):
             yield f"{version} is refused, and there is no other of its step"
 
 
@@ -255,7 +246,6 @@ def judge(history):
     faults = []
     for entry in sorted(history.entries, key=lambda entry: entry["at"][1]):
         for promise, validator in VALIDATORS:
-            faults += [f"{promise}: {said}: {json.dumps(entry)}"
-                       for said in validator(history, entry)]
+            faults += [f"{promise}: {said}: {json.dumps(entry)}" for said in validator(history, entry)]
         history.learn(entry)
     return faults

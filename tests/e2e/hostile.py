@@ -172,8 +172,7 @@ class Streams(Attack):
         return 0.05
 
 
-ATTACKS = {"idle": Idle, "slow": Slow, "objects": Objects, "parameters": Parameters,
-           "streams": Streams}
+ATTACKS = {"idle": Idle, "slow": Slow, "objects": Objects, "parameters": Parameters, "streams": Streams}
 
 
 class Ordinary:
@@ -182,8 +181,7 @@ class Ordinary:
     PAUSE_S = 0.004
 
     def __init__(self, port, run):
-        self.connections = [http.client.HTTPConnection("127.0.0.1", port, timeout=HANG_S)
-                            for _ in range(4)]
+        self.connections = [http.client.HTTPConnection("127.0.0.1", port, timeout=HANG_S) for _ in range(4)]
         self.run, self.number = run, 0
         self.calls = [("GET", f"/v1/runs/{run}/checkpoints/latest", None),
                       ("GET", f"/v1/runs/{run}/checkpoints?limit=20", None),
@@ -200,8 +198,7 @@ class Ordinary:
         begun_s = time.monotonic()
         for tries_left in (1, 0):
             try:
-                connection.request(method, path, body,
-                                   {"Content-Type": "application/json"} if body else {})
+                connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
                 reply = connection.getresponse()
                 reply.read()
                 break
@@ -233,8 +230,7 @@ class Under:
         self.told, self.ordinary, self.took = None, ordinary, []
 
     def __enter__(self):
-        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, text=True,
-                                        stdout=subprocess.PIPE)
+        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, text=True, stdout=subprocess.PIPE)
         with selectors.DefaultSelector() as over:
             over.register(self.process.stdout, selectors.EVENT_READ)
             while not over.select(0):

@@ -25,8 +25,7 @@ def enter():
     """Returns inside; does not return outside. Ends with 77 where the machine does not allow it."""
     if os.environ.get(INSIDE):
         return
-    reason = [f"there is no program {name}" for name in ("ip", "unshare", "nsenter")
-              if not shutil.which(name)]
+    reason = [f"there is no program {name}" for name in ("ip", "unshare", "nsenter") if not shutil.which(name)]
     for who in ([], ["--user", "--map-root-user"]) if not reason else ():
         unshare = ["unshare", *who, "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
         tried = subprocess.run([*unshare, sys.executable, __file__], capture_output=True, text=True, check=False)

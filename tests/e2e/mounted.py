@@ -9,8 +9,7 @@ INSIDE = "CAIRN_TEST_MOUNTED"
 
 
 def mount(folder, what, *flags):
-    return subprocess.run(["mount", *flags, what, str(folder)], check=False,
-                          capture_output=True).returncode == 0
+    return subprocess.run(["mount", *flags, what, str(folder)], check=False, capture_output=True).returncode == 0
 
 
 def unmount(folder):
@@ -34,6 +33,5 @@ def main():
         if probe.returncode:
             print("nothing can be mounted here: skipped")
             sys.exit(77)
-        os.execvpe("unshare", ["unshare", *flags, sys.executable, *sys.argv],
-                   {**os.environ, INSIDE: "1"})
+        os.execvpe("unshare", ["unshare", *flags, sys.executable, *sys.argv], {**os.environ, INSIDE: "1"})
     unittest.main(verbosity=2)

@@ -25,7 +25,6 @@ from build_folder import BIN, preload
 SCRIPT = BIN / "tests/postgres.sh"
 NOSYNC = (BIN / "tests/libnosync.so").exists()  # figures are measured without it
 SKIPPED = 77
-READY_S = 60
 SETTINGS = {"listen_addresses": "", "shared_buffers": "16MB", "max_connections": "200",
             "dynamic_shared_memory_type": "mmap"}
 
@@ -91,8 +90,7 @@ class Postgres:
 
     def as_owner(self):
         """Options of subprocess: PostgreSQL refuses to run as root."""
-        who = {"user": self.owner.pw_uid, "group": self.owner.pw_gid,
-               "extra_groups": []} if self.owner else {}
+        who = {"user": self.owner.pw_uid, "group": self.owner.pw_gid, "extra_groups": []} if self.owner else {}
         return {"cwd": self.folder, **who}
 
     def make(self):
@@ -118,7 +116,7 @@ class Postgres:
                  *flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 env={**os.environ, **(preload("nosync") if NOSYNC else {})},
                 **self.as_owner())
-        until = time.monotonic() + READY_S
+        until = time.monotonic() + HANG_S
         while not self.answers():
             if self.process.poll() is not None or time.monotonic() > until:
                 raise AssertionError(f"PostgreSQL does not answer: {self.tail()}")
@@ -145,7 +143,7 @@ class Postgres:
         """SIGKILL of all its processes."""
         self.signal(signal.SIGKILL)
         self.process.wait(HANG_S)
-        until = time.monotonic() + READY_S
+        until = time.monotonic() + HANG_S
         while self.processes() and time.monotonic() < until:
             time.sleep(0.01)  # step of a poll
 
@@ -169,7 +167,7 @@ class Postgres:
             return
         os.close(self.guard)
         self.guard = None
-        until = time.monotonic() + READY_S
+        until = time.monotonic() + HANG_S
         while self.folder.exists() and time.monotonic() < until:
             for one in (self, *self.beside):
                 if one.process:

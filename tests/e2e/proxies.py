@@ -5,12 +5,11 @@ import os
 import pathlib
 import re
 import shutil
-import socket
 import subprocess
 import tempfile
-import urllib.error
 import urllib.request
 
+import ports
 from world import BIN, HANG_S, wait_until
 
 PAGE = pathlib.Path(os.environ.get("CAIRN_SOURCE_DIR", pathlib.Path(__file__).parents[2])) / "docs/proxies.md"
@@ -56,12 +55,6 @@ def block_of(name):
     return found.group(1)
 
 
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
 class Callers:
     """Of a test: commands that go through a proxy and run beside it."""
 
@@ -83,11 +76,11 @@ class Callers:
 
 
 class Proxy:
-    """One of them before these ports. changes: pairs of texts, to differ from the page; more: further lines where a
+    """One of them before servers at these ports. changes: pairs of texts, to differ from the page; more: further lines where a
     program has a place for what holds for all."""
 
-    def __init__(self, name, ports, changes=(), more="", port=None):
-        self.name, self.port = name, port or free_port()
+    def __init__(self, name, behind, changes=(), more="", port=None):
+        self.name, self.port = name, port or ports.free()
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-proxy-"))
         self.url = f"http://127.0.0.1:{self.port}"
         block = block_of(name)
@@ -96,11 +89,11 @@ class Proxy:
                 raise AssertionError(f"{name}: {one!r} is not in its block")
             block = block.replace(one, other)
         self.write, self.command = getattr(self, f"{name}_write"), getattr(self, f"{name}_command")
-        self.write(self.with_ports(block, ports), more)
+        self.write(self.with_ports(block, behind), more)
         self.process = None
 
-    def with_ports(self, block, ports):
-        for number, port in enumerate((ports[0], ports[-1]), 1):
+    def with_ports(self, block, behind):
+        for number, port in enumerate((behind[0], behind[-1]), 1):
             block = block.replace(f"10.0.0.{number}:7420", f"127.0.0.1:{port}")
             block = block.replace(f"address: 10.0.0.{number}, port_value: 7420", f"address: 127.0.0.1, port_value: {port}")
             block = block.replace(f'"10.0.0.{number}"; .port = "7420"', f'"127.0.0.1"; .port = "{port}"')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: as=radosgw with="radosgw" seconds=120
+# ctest: as=radosgw with="radosgw" seconds=80
 # ctest: as=radosgw_long with="radosgw --seeds 5" labels=full
 # ctest: as=swift with="swift" labels=full,swift
 """Everything that runs against a real S3 server, against one that is installed and started here:
@@ -10,27 +10,15 @@ import argparse
 import os
 import pathlib
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 
+import ports
 from world import BIN
 
 HERE = pathlib.Path(__file__).resolve().parent
-PORTS = 10
-
-
-def free_ports():
-    """The first of PORTS ports in a row that nobody has now."""
-    for first in range(17480, 30000, PORTS):
-        taken = False
-        for port in range(first, first + PORTS):
-            with socket.socket() as probe:
-                taken = taken or probe.connect_ex(("127.0.0.1", port)) == 0
-        if not taken:
-            return first
-    raise AssertionError("no free ports")
+PORTS = 10  # in a row, of its daemons
 
 
 def main():
@@ -39,13 +27,12 @@ def main():
     parser.add_argument("--seeds", type=int, default=1, help="of chaos.py")
     arguments = parser.parse_args()
     script = [HERE.parent / "s3" / f"{arguments.server}.sh"]
-    folder, port = pathlib.Path(tempfile.mkdtemp(prefix="cairn-real-")), str(free_ports())
+    folder, port = pathlib.Path(tempfile.mkdtemp(prefix="cairn-real-")), str(ports.free(PORTS))
     try:
         started = subprocess.run([*script, "start", folder, port], check=False).returncode
         if started:
             return started
-        said = subprocess.run([*script, "env", folder, port], check=True, text=True,
-                              stdout=subprocess.PIPE).stdout
+        said = subprocess.run([*script, "env", folder, port], check=True, text=True, stdout=subprocess.PIPE).stdout
         for line in said.splitlines():
             name, value = line.removeprefix("export ").split("=", 1)
             os.environ[name] = value.strip("'")
@@ -58,6 +45,8 @@ def main():
                  [sys.executable, HERE / "test_foreign.py"],
                  [sys.executable, HERE / "chaos.py", "--store", "environment", "--seeds",
                   str(arguments.seeds)])
+        if arguments.server == "radosgw":
+            steps += ([sys.executable, HERE / "deploy_ceph.py", folder],)
         return max(abs(subprocess.run(step, check=False).returncode) for step in steps)
     finally:
         subprocess.run([*script, "stop", folder, port], check=False)

@@ -2,7 +2,8 @@
 /* One rank that restores all of what its attempt resumed from, and says how long it took:
  * restorer RUN RANK WORLD LOCAL_WORLD. RESTORER_HOLD: once the restore is open it waits for that
  * path. RESTORER_OUT: a folder that gets the shards' bytes. RESTORER_SLICE: MiB of one read, 64 by
- * default. RESTORER_SHARDS: "own" reads those of its own rank alone. */
+ * default. RESTORER_SHARDS: "own" reads those of its own rank alone. RESTORER_BYTES: of memory for
+ * saves. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,12 +55,10 @@ static enum cairn_code read_shard(struct cairn_restore *restore,
     return code;
 }
 
-static enum cairn_code read_all(struct cairn_restore *restore, uint32_t rank, uint64_t *ret_bytes,
-                                struct cairn_error *err) {
-    const char *slice_text = getenv("RESTORER_SLICE"), *which = getenv("RESTORER_SHARDS");
-    uint64_t slice = (slice_text ? strtoull(slice_text, NULL, 10) : 64) * MIB;
-    char *into = malloc(slice);
-    enum cairn_code code = into ? CAIRN_OK : CAIRN_NO_MEMORY;
+static enum cairn_code read_all(struct cairn_restore *restore, uint32_t rank, uint64_t slice,
+                                char *into, uint64_t *ret_bytes, struct cairn_error *err) {
+    const char *which = getenv("RESTORER_SHARDS");
+    enum cairn_code code = CAIRN_OK;
     struct cairn_shard_info shard;
     for (uint32_t i = 0; code == CAIRN_OK; i++) {
         if (cairn_restore_shard_at(restore, i, &shard, NULL) != CAIRN_OK) break;
@@ -67,7 +66,6 @@ static enum cairn_code read_all(struct cairn_restore *restore, uint32_t rank, ui
         code = read_shard(restore, &shard, slice, into, err);
         *ret_bytes += shard.bytes;
     }
-    free(into);
     return code;
 }
 
@@ -77,30 +75,38 @@ int main(int argc, char **argv) {
     struct cairn_resume resume = {0};
     struct cairn_error err;
     memset(&err, 0, sizeof err);
+    const char *bytes_text = getenv("RESTORER_BYTES");
     if (argc < 5) return 2;
     struct cairn_open_options options = {.size = sizeof options,
                                          .run = argv[1],
                                          .rank = (uint32_t)strtoul(argv[2], NULL, 10),
                                          .world_size = (uint32_t)strtoul(argv[3], NULL, 10),
                                          .local_world_size = (uint32_t)strtoul(argv[4], NULL, 10),
+                                         .bytes = bytes_text ? strtoull(bytes_text, NULL, 10) : 0,
                                          .timeout_ms = TIMEOUT_MS};
     enum cairn_code code = cairn_open(&options, &session, &resume, &err);
     say("open", code, &err);
     if (code != CAIRN_OK) return 1;
     struct cairn_restore_options wanted = {.size = sizeof wanted, .timeout_ms = TIMEOUT_MS};
+    const char *slice_text = getenv("RESTORER_SLICE");
+    uint64_t slice = (slice_text ? strtoull(slice_text, NULL, 10) : 64) * MIB;
+    char *into = malloc(slice);
+    if (!into) return 1;
+    memset(into, 1, slice); /* as a trainer's tensors are there before a restore into them */
     code = cairn_restore_open(session, &wanted, &restore, NULL, &err);
     say("restore", code, &err);
     const char *hold = getenv("RESTORER_HOLD");
     while (code == CAIRN_OK && hold && access(hold, F_OK))
         (void)poll(NULL, 0, 2); /* step of a poll */
     uint64_t since_ms = now_ms(), bytes = 0;
-    if (code == CAIRN_OK) code = read_all(restore, options.rank, &bytes, &err);
+    if (code == CAIRN_OK) code = read_all(restore, options.rank, slice, into, &bytes, &err);
     if (code == CAIRN_OK)
         printf("{\"bytes\":%llu,\"ms\":%llu}\n", (unsigned long long)bytes,
                (unsigned long long)(now_ms() - since_ms));
     else
         say("read", code, &err);
     fflush(stdout);
+    free(into);
     cairn_restore_free(restore);
     (void)cairn_close(session, &err);
     return code == CAIRN_OK ? 0 : 1;

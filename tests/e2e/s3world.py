@@ -12,6 +12,7 @@ import urllib.parse
 import urllib.request
 import xml.etree.ElementTree
 
+import cases
 import held
 from world import BIN, Daemon, HANG_S, wait_until, World
 
@@ -54,7 +55,7 @@ class S3Fault:
 
     access_keys = (ACCESS, SECRET, TOKEN)
 
-    def __init__(self, folder, arguments=(), keys=access_keys):
+    def __init__(self, folder, arguments=(), keys=access_keys, case=None):
         self.folder, self.bucket, self.access_keys = folder, BUCKET, keys
         self.daemon = Daemon(
             "s3fault",
@@ -64,6 +65,8 @@ class S3Fault:
             folder / "s3fault.port", folder / "s3fault.log").start()
         self.port = int((folder / "s3fault.port").read_text().split()[0])
         self.url = f"http://127.0.0.1:{self.port}"
+        if case:
+            cases.at_the_end(case, self.stop)
 
     def env(self):
         access, secret, token = self.access_keys
@@ -84,14 +87,20 @@ class S3Fault:
 
     def journal(self, **wanted):
         lines = [json.loads(line) for line in self.ask("journal").splitlines()]
-        return [line for line in lines
-                if all(line.get(key) == value for key, value in wanted.items())]
+        return [line for line in lines if all(line.get(key) == value for key, value in wanted.items())]
 
     def acted(self, rule=0):
         return self.state()["rules"][rule]["acted"]
 
     def stop(self):
         self.daemon.end()
+
+    def flip(self, prefix, name, offset):
+        """The lowest bit of one byte of the one object of that name below there."""
+        key, = [key for key in self.keys(prefix) if key.endswith(f"/{name}")]
+        data = bytearray(signed(self.env(), f"/{self.bucket}/{key}"))
+        data[offset] ^= 1
+        signed(self.env(), f"/{self.bucket}/{key}", "PUT", bytes(data))
 
     # What an auditor looks at; the same names as in RealS3.
     def keys(self, prefix):
@@ -113,8 +122,7 @@ class RealS3:
 
     def ask(self, **query):
         """The root element of GET bucket?query."""
-        root = xml.etree.ElementTree.fromstring(
-            signed(os.environ, f"/{self.bucket}", **query))
+        root = xml.etree.ElementTree.fromstring(signed(os.environ, f"/{self.bucket}", **query))
         for element in root.iter():
             element.tag = element.tag.split("}")[-1]
         return root
@@ -123,8 +131,7 @@ class RealS3:
         found, query = {}, {"list-type": "2", "prefix": prefix}
         while True:
             root = self.ask(**query)
-            found.update({c.findtext("Key"): int(c.findtext("Size"))
-                          for c in root.findall("Contents")})
+            found.update({c.findtext("Key"): int(c.findtext("Size")) for c in root.findall("Contents")})
             if root.findtext("IsTruncated") != "true":
                 return found
             query["continuation-token"] = root.findtext("NextContinuationToken")
@@ -181,8 +188,7 @@ class S3World(World):
         keys = self.keys()
         committed = {version_of(key) for key in keys if key.endswith("/committed.json")}
         found = [("upload", key) for key in self.s3.uploads(self.prefix + "/")]
-        found += [("orphan", key) for key in keys
-                  if version_of(key) and version_of(key) not in committed]
+        found += [("orphan", key) for key in keys if version_of(key) and version_of(key) not in committed]
         found += [("test object", key) for key in keys if "/.cairn/doctor" in key]
         found += [("held by the server", kind) for kind in held.memory(self.server)]
         for number, uploader in enumerate(self.uploaders):
@@ -197,8 +203,7 @@ class S3World(World):
         ports = [*self.server_ports(), urllib.parse.urlsplit(self.env.get("AWS_ENDPOINT_URL") or
                                                   os.environ["AWS_ENDPOINT_URL"]).port]
         grown = held.grown(uploader, uploader.baseline, ports)
-        entries = held.journal_entries(self.root / f"uploader-{number}", f"node-{number}",
-                                       self.store, self.env)
+        entries = held.journal_entries(self.root / f"uploader-{number}", f"node-{number}", self.store, self.env)
         return ([("held by the uploader", kind) for kind in held.memory(uploader)] +
                 [("held since its start", kind, count) for kind, count in grown.items()] +
                 [("in the journal", line) for line in entries])

@@ -34,6 +34,22 @@ def go_round(pid, thread=None, times=3):
     wait_until(lambda: rounds(pid, thread) >= before + times)
 
 
+class Held:
+    """A point of common/crashpoints.def at which a daemon with env() waits until go_on(); nth 0: at each pass."""
+
+    def __init__(self, folder, point, nth=1):
+        self.point, self.nth, self.goes_on, self.passed = point, nth, folder / f"{point}.go-on", folder / f"{point}.passed"
+
+    def env(self):
+        return {"CAIRN_CRASH_AT": f"{self.point}:{self.nth}:until={self.goes_on}", "CAIRN_CRASH_LIST": str(self.passed)}
+
+    def reached(self, times=1):
+        wait_until(lambda: self.passed.exists() and self.passed.read_text().split().count(self.point) >= times)
+
+    def go_on(self):
+        self.goes_on.touch()
+
+
 def is_pending(pid, signal):
     """For a process that is stopped: it gets it when it goes on."""
     for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():

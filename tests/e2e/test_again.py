@@ -8,6 +8,7 @@ import re
 import threading
 import unittest
 
+import cases
 from world import HANG_S, World
 
 LATEST = "/v1/runs/nlp/a/checkpoints/latest"
@@ -15,17 +16,14 @@ LATEST = "/v1/runs/nlp/a/checkpoints/latest"
 
 class Again(unittest.TestCase):
     def setUp(self):
-        self.world = World(nodes=0, catalog="", server_arguments=("--require-token",))
-        self.addCleanup(self.world.close)
+        self.world = World(nodes=0, catalog="", server_arguments=("--require-token",), case=self)
         self.admin = (self.world.root / "server/admin.token").read_text().strip()
-        token = self.world.root / "uploader.token"
-        token.write_text(self.admin)
+        token = cases.file(self.world.root / "uploader.token", self.admin)
         token.chmod(0o600)
         self.world.uploader_arguments = ["--token-file", token]
         self.world.uploaders.append(self.world.make_uploader(0))
         self.world.uploaders[0].start()
-        self.source = self.world.root / "data"
-        self.source.write_bytes(os.urandom(1000))
+        self.source = cases.file(self.world.root / "data", os.urandom(1000))
         self.put(1)
 
     def cairn(self, *words):
@@ -60,8 +58,7 @@ class Again(unittest.TestCase):
     def looks(self):
         text = self.connect()
         text.request("GET", "/metrics", headers={"Authorization": f"Bearer {self.admin}"})
-        found = re.search(r'db_query_duration_seconds_count\{op="look"\} (\d+)',
-                          text.getresponse().read().decode())
+        found = re.search(r'db_query_duration_seconds_count\{op="look"\} (\d+)', text.getresponse().read().decode())
         return int(found.group(1))
 
     def test_the_same_question_is_answered_without_another_look(self):
@@ -124,14 +121,12 @@ class Again(unittest.TestCase):
             self.assertIn(status, (200, 201))
         for _ in range(2):
             for number in range(600):
-                status, body, _ = self.ask(f"/v1/runs/nlp/a/checkpoints/name-{number}",
-                                           on=connection)
+                status, body, _ = self.ask(f"/v1/runs/nlp/a/checkpoints/name-{number}", on=connection)
                 self.assertEqual((status, body["version"]), (200, versions[number % 2]))
 
     def test_nobody_gets_it_who_may_not(self):
         mine = self.cairn("token", "create", "--scope", "read", "--project", "nlp", "mine").strip()
-        other = self.cairn("token", "create", "--scope", "read", "--project", "vision",
-                           "other").strip()
+        other = self.cairn("token", "create", "--scope", "read", "--project", "vision", "other").strip()
         for _ in range(3):
             self.assertEqual(self.ask(token=mine)[0], 200)
             self.assertEqual(self.ask(token=other)[0], 404)

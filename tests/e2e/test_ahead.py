@@ -13,6 +13,8 @@ import threading
 import time
 import unittest
 
+from chaos_oracle import stored
+from test_partner import content, stream
 from world import BIN, HANG_S, wait_until, World
 
 RUN = "ahead/run"
@@ -23,8 +25,7 @@ SLOW_STORE = "head:*:*:delay@20; put:*:*:delay@30; complete:*:*:delay@30"
 class Ahead(unittest.TestCase):
     def open(self, fault, nodes=2, ranks=4, steps=16):
         self.ranks, self.steps = ranks, list(range(1, steps + 1))
-        self.world = World(nodes=nodes, env={"CAIRN_STORE_FAULT": fault},
-                           uploader_arguments=["--heartbeat", "200ms"])
+        self.world = World(nodes=nodes, env={"CAIRN_STORE_FAULT": fault}, uploader_arguments=["--heartbeat", "200ms"])
         self.trainers = []
         self.addCleanup(self.close)
 
@@ -33,8 +34,10 @@ class Ahead(unittest.TestCase):
             trainer.kill()
         self.world.close()
 
-    def start_job(self, rows=1, hold=None):
+    def start_job(self, rows=1, hold=None, streams=None, every_ms=None):
         env = {**os.environ, "CAIRN_JOB": "ahead", "TRAINER_ROWS": str(rows),
+               **({"TRAINER_STREAMS": str(streams)} if streams else {}),
+               **({"TRAINER_EVERY": str(every_ms)} if every_ms else {}),
                "TRAINER_AHEAD": "4000", **({"TRAINER_HOLD": str(hold)} if hold else {})}
         self.trainers = [
             subprocess.Popen(
@@ -127,6 +130,36 @@ class Ahead(unittest.TestCase):
                     pathlib.Path(f"{hold}.{step}").touch()
                     wait_until(lambda last=step: self.is_committed(last), 60)
                 self.assertEqual(self.audit(), set(self.steps))
+                self.close()
+
+    def check_streams(self, streams):
+        """Of every committed version, against what the trainers wrote."""
+        for item in self.versions():
+            if item["state"] != "committed":
+                continue
+            for rank in range(self.ranks):
+                memory = content(rank, item["step"], 1)
+                folder = f"{RUN}/{item['step']:012}/{item['version']}/data/rank-{rank:05}"
+                for number in range(streams):
+                    found = stored(self.world, f"{folder}/stream-{number + 1}")
+                    self.assertEqual(found, stream(memory, number), f"step {item['step']} rank {rank} {number}")
+
+    def test_k01_no_stream_beyond_the_slab_is_lost_when_uploaders_are_killed_under_several_saves(self):
+        for seed in range(2):
+            with self.subTest(seed=seed):
+                chance = random.Random(200 + seed)
+                self.open(SLOW_HEAD, ranks=2, steps=8)
+                # A step that finds its uploader away and both memories taken fails at once: without a pause all would.
+                self.start_job(streams=33, every_ms=600)
+                wait_until(lambda: self.begun(1), 60, 0.005)
+                for _ in range(6):
+                    time.sleep(chance.random() * 0.4)  # pause of chaos
+                    uploader = chance.choice(self.world.uploaders)
+                    uploader.kill()
+                    time.sleep(chance.random() * 0.2)  # pause of chaos
+                    uploader.start()
+                self.audit()
+                self.check_streams(33)
                 self.close()
 
     def test_v27_server_stops_and_uploader_deaths_lose_no_save_of_ranks_that_do_not_wait(self):

@@ -2,17 +2,18 @@
 # ctest: engines=again
 """Every call that changes something leaves the events that api/changes.def says of its route: who, when,
 from where."""
+import concurrent.futures
 import json
 import pathlib
 import re
-import shutil
 import signal
-import tempfile
 import unittest
 import urllib.error
 import urllib.request
 
+import cases
 from passing import Passing
+from signs import go_round, Held
 from world import HANG_S, World
 
 API = pathlib.Path(__file__).resolve().parents[2] / "api"
@@ -31,13 +32,11 @@ class Calls(unittest.TestCase):
 
     def start(self, *arguments, env=None):
         self.made = {}
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-audit-"))
-        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.folder = cases.folder(self)
         (self.folder / "far").mkdir()
         self.passing = Passing()
         self.world = World(nodes=0, env={**self.passing.env(), **(env or {})}, server_arguments=[
-            "--require-token", "--operations-at-once", "1", "--stores", f"main,far={self.folder / 'far'}", *arguments])
-        self.addCleanup(self.world.close)
+            "--require-token", "--operations-at-once", "1", "--stores", f"main,far={self.folder / 'far'}", *arguments], case=self)
         self.admin = (self.world.root / "server" / "admin.token").read_text().strip()
         made = self.call(None, "POST", "/v1/tokens", {
             "scopes": ["read", "write", "retain", "admin"], "project": "*", "name": "auditor"}, token=self.admin)
@@ -89,13 +88,11 @@ class Calls(unittest.TestCase):
 
 class Audit(Calls):
     def setUp(self):
-        hooks = pathlib.Path(tempfile.mkdtemp(prefix="cairn-audit-"))
-        self.addCleanup(shutil.rmtree, hooks, ignore_errors=True)
+        hooks = cases.folder(self)
         (hooks / "hooks.json").write_text(json.dumps(
             {"webhooks": [{"name": "hook", "url": "http://127.0.0.1:9/", "secret": "c3" * 32}]}))
         (hooks / "hooks.json").chmod(0o600)
-        self.exports = hooks / "out"
-        self.exports.mkdir()
+        self.exports = cases.made(hooks / "out")
         self.start("--webhooks-file", hooks / "hooks.json", "--import-folders", self.exports,
                    "--export-folders", self.exports)
 
@@ -153,13 +150,11 @@ class Audit(Calls):
 
     def do_3_versions(self):
         self.world.uploaders.append(self.world.make_uploader(0))
-        token = self.world.root / "token"
-        token.write_text(self.token)
+        token = cases.file(self.world.root / "token", self.token)
         token.chmod(0o600)
         self.world.uploaders[0].command += ["--token-file", str(token)]
         self.world.uploaders[0].start()
-        file = self.world.root / "file"
-        file.write_bytes(b"x" * 1000)
+        file = cases.file(self.world.root / "file", b"x" * 1000)
         for step in (10, 11, 12, 13):
             self.world.cairn("put", file, f"llm/seven@{step}", env={"CAIRN_TOKEN": self.token})
         self.since = self.events()[-1]["id"]
@@ -242,10 +237,16 @@ class Promotion(Calls):
                 if event["event"] == "operation.begun" and " promote " in event["reason"]]
 
     def test_a_sweep_that_comes_between_begins_nothing_that_somebody_asked_for(self):
-        self.start("--sweep-interval", "50ms", env={"CAIRN_CRASH_AT": f"{self.BEFORE}:1:delay=1500"})
+        folder = cases.folder(self)
+        before = Held(folder, self.BEFORE)
+        self.start("--sweep-interval", "50ms", env=before.env())
         self.committed_by_hand(*self.begin(1))
-        begun = self.call(None, "POST", f"{R}/checkpoints/1/promote", {"to": "far"})
-        self.wait_for(begun)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            begun = pool.submit(self.call, None, "POST", f"{R}/checkpoints/1/promote", {"to": "far"})
+            before.reached()
+            go_round(self.world.server.process.pid, "cairn-sweep", 20)
+            before.go_on()
+            self.wait_for(begun.result())
         self.assertEqual(self.begun(), [self.who])
         self.assertIn("far", {copy["store"] for copy in self.call(None, "GET", f"{R}/checkpoints/1")["copies"]})
 

@@ -6,12 +6,10 @@ Cut: it ends each call after a second, and nothing that waits, no command and no
 proxy, and every call is answered 200, without asking again."""
 import http.client
 import os
-import pathlib
-import shutil
-import tempfile
 import unittest
 import unittest.mock
 
+import cases
 import postgres
 import proxies
 from load import commands, Load
@@ -27,9 +25,8 @@ class Balanced(proxies.Callers, unittest.TestCase):
         postgres.needed()
         if why := proxies.missing(name):
             self.skipTest(why)
-        self.world = World(servers=2, catalog=postgres.shared().catalog(), server_arguments=server_arguments)
-        self.addCleanup(self.world.close)
-        self.servers = self.world.keep_ports()
+        self.world = World(servers=2, catalog=postgres.shared().catalog(), server_arguments=server_arguments, case=self)
+        self.servers = [self.world.server, *self.world.further]
         self.proxy = proxies.Proxy(name, [self.world.port_of(0), self.world.port_of(1)], changes)
         self.addCleanup(self.proxy.stop)
         self.proxy.start()
@@ -61,14 +58,12 @@ class Cut(Balanced):
                 ("promote", f"c/run@{number}", "--to", "far"), ("demote", f"c/run@{number}", "--from", "far"), ("ls", "c/run")]
 
     def behind(self, name):
-        far = pathlib.Path(tempfile.mkdtemp(prefix="cairn-far-"))
-        self.addCleanup(shutil.rmtree, far, ignore_errors=True)
+        far = cases.folder(self)
         self.open(name, proxies.CUTS[name], ["--stop-notice", "1s", "--stores", f"main,far={far}"])
         self.world.url, self.world.urls = self.proxy.url, [self.proxy.url]
         self.world.uploaders.append(self.world.make_uploader(1))
         self.world.uploaders[1].start()
-        self.model = self.world.root / "model"
-        self.model.mkdir()
+        self.model = cases.made(self.world.root / "model")
         (self.model / "weights.bin").write_bytes(os.urandom(200_000))
         self.world.cairn(*self.put("llm/7b", 1))
         limit = f"{4 * HANG_S}s"

@@ -187,8 +187,7 @@ class Scene:
     @staticmethod
     def is_on_its_way(row):
         whole = row["ranks_sealed"] == row["world_size"]
-        return row["state"] in ("aborting", "deleting") or \
-            (row["state"] == "open" and whole)
+        return row["state"] in ("aborting", "deleting") or (row["state"] == "open" and whole)
 
     def settle(self):
         value_within(self.is_quiet, QUIET_S, 0.5)  # the model says what is left

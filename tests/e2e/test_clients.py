@@ -10,11 +10,10 @@ import json
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 import unittest
 
-from test_tensor_reads import write
+import cases
 from world import HANG_S, World
 
 ROOT = pathlib.Path(os.environ.get("CAIRN_SOURCE_DIR", pathlib.Path(__file__).parents[2]))
@@ -45,18 +44,15 @@ def needs(*programs):
 class Clients(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.world = World()
-        cls.addClassCleanup(cls.world.close)
+        cls.world = World(case=cls)
         weights = cls.world.root / "weights.safetensors"
-        write(weights, {"w": ("U8", [len(VALUES)], VALUES)})
+        cases.safetensors(weights, {"w": ("U8", [len(VALUES)], VALUES)})
         for step in (STEP - 1, STEP):
             cls.world.cairn("put", weights, f"demo/tour@{step}")
         cls.bytes = cls.world.version("demo/tour", "latest")["bytes"]
 
     def run_it(self, *words, cwd=None, **more):
-        done = subprocess.run([*map(str, words)], cwd=cwd, capture_output=True, text=True, timeout=20 * HANG_S, check=False,
-                              env={**os.environ, **more})
-        self.assertEqual(done.returncode, 0, f"{words}\n{done.stdout[-6000:]}\n{done.stderr[-6000:]}")
+        done = cases.run([*map(str, words)], cwd=cwd, timeout=20 * HANG_S, env={**os.environ, **more})
         return done.stdout
 
     def generate(self, name, *options):
@@ -95,8 +91,7 @@ class Clients(unittest.TestCase):
         for name, members in (("Generated", GENERATED), ("Nonnull", ""), ("Nullable", "")):
             (own / f"{name}.java").write_text(ANNOTATION.format(name=name, members=members))
         sources = [*(folder / "src/main/java").rglob("*.java"), *own.glob("*.java"), PROGRAMS / "Main.java"]
-        listed = folder / "sources"
-        listed.write_text("".join(f'"{path}"\n' for path in sources))
+        listed = cases.file(folder / "sources", "".join(f'"{path}"\n' for path in sources))
         self.run_it("javac", "-proc:none", "-nowarn", "-encoding", "UTF-8", "-cp", generator(), "-d", folder / "out", f"@{listed}")
         self.expect(self.run_it("java", "-cp", f"{folder / 'out'}:{generator()}", "Main", self.world.addresses()))
 

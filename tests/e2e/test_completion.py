@@ -12,29 +12,23 @@ import subprocess
 import time
 import unittest
 
+import cases
 from world import BIN, HANG_S, World
 
 
 class Completion(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.world = World()
-        source = cls.world.root / "file"
-        source.write_bytes(b"x" * 5000)
+        cls.world = World(case=cls)
+        source = cases.file(cls.world.root / "file", b"x" * 5000)
         for step in (10, 12, 20):
             cls.world.cairn("put", source, f"llm/seven@{step}")
         cls.world.cairn("put", source, "llm/other@1")
         cls.world.cairn("alias", "set", "llm/seven@12", "prod")
-        cls.script = cls.world.root / "completion"
-        cls.script.write_text(cls.world.cairn("completion", "bash").stdout)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.world.close()
+        cls.script = cases.file(cls.world.root / "completion", cls.world.cairn("completion", "bash").stdout)
 
     def env(self, **more):
-        return {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}",
-                "CAIRN_URL": self.world.addresses(), **more}
+        return {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "CAIRN_URL": self.world.addresses(), **more}
 
     def complete(self, line, breaks=" \t\n", **env):
         """What bash is offered at the end of the line. Without '@' and '=' among the characters that
@@ -92,9 +86,7 @@ class Completion(unittest.TestCase):
         silent = socket.create_server(("127.0.0.1", 0))
         self.addCleanup(silent.close)
         for port in (1, silent.getsockname()[1]):
-            began = time.monotonic()
             self.assertEqual(self.complete("cairn show ", CAIRN_URL=f"http://127.0.0.1:{port}"), [])
-            self.assertLess(time.monotonic() - began, 5)
 
     def test_a_shell_that_it_is_not_made_for_is_status_2(self):
         self.assertIn("bash", self.world.cairn("completion", "tcsh", status=2).stderr)
@@ -112,7 +104,7 @@ class Completion(unittest.TestCase):
 
         def expect(what):
             nonlocal said
-            until = time.monotonic() + 30
+            until = time.monotonic() + HANG_S
             while what not in said:
                 self.assertLess(time.monotonic(), until, said)
                 if select.select([leader], [], [], 1)[0]:
@@ -133,16 +125,10 @@ class Fish(unittest.TestCase):
     def setUpClass(cls):
         if not shutil.which("fish"):
             raise unittest.SkipTest("no fish")
-        cls.world = World()
-        source = cls.world.root / "file"
-        source.write_bytes(b"x")
+        cls.world = World(case=cls)
+        source = cases.file(cls.world.root / "file", b"x")
         cls.world.cairn("put", source, "llm/seven@10")
-        cls.script = cls.world.root / "completion.fish"
-        cls.script.write_text(cls.world.cairn("completion", "fish").stdout)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.world.close()
+        cls.script = cases.file(cls.world.root / "completion.fish", cls.world.cairn("completion", "fish").stdout)
 
     def complete(self, line):
         """{what fish offers: what it says of it}"""
@@ -157,24 +143,20 @@ class Fish(unittest.TestCase):
     def test_verbs_flags_and_words_are_those_of_the_help(self):
         said = self.world.cairn("--help").stdout
         verbs = dict(re.findall(r"^  (\w+) +([A-Z].*)$", said, re.M))
-        self.assertEqual({**self.complete("cairn "), "help": "", "version": ""},
-                         {**verbs, "help": "", "version": ""})
+        self.assertEqual({**self.complete("cairn "), "help": "", "version": ""}, {**verbs, "help": "", "version": ""})
         for verb in ("export", "ls", "alias"):
             flags = re.findall(r"^ +(?:-\w, )?(--[\w-]+)",
                                self.world.cairn(verb, "--help").stdout.split("\nFlags:\n")[1], re.M)
             self.assertEqual(set(self.complete(f"cairn {verb} --")), set(flags), verb)
-        self.assertEqual(set(self.complete("cairn ls -o ")),
-                         {"table", "wide", "json", "jsonl", "yaml", "name"})
-        self.assertEqual(set(self.complete("cairn alias ")) & {"ls", "set", "rm"},
-                         {"ls", "set", "rm"})
+        self.assertEqual(set(self.complete("cairn ls -o ")), {"table", "wide", "json", "jsonl", "yaml", "name"})
+        self.assertEqual(set(self.complete("cairn alias ")) & {"ls", "set", "rm"}, {"ls", "set", "rm"})
         self.assertNotIn("--step-ge", self.complete("cairn alias ls --"))
         self.assertIn("file", self.complete("cairn put fi"))  # files where a path may stand
 
     def test_runs_and_checkpoints_are_those_of_the_server(self):
         self.assertIn("llm/seven", self.complete("cairn show llm/"))
         self.assertIn("llm/seven@10", self.complete("cairn show llm/seven@"))
-        self.assertIn("llm/seven@latest",
-                      self.complete(f"cairn show -s {self.world.addresses()} llm/seven@"))
+        self.assertIn("llm/seven@latest", self.complete(f"cairn show -s {self.world.addresses()} llm/seven@"))
 
 
 class Zsh(unittest.TestCase):
@@ -184,16 +166,10 @@ class Zsh(unittest.TestCase):
     def setUpClass(cls):
         if not shutil.which("zsh"):
             raise unittest.SkipTest("no zsh")
-        cls.world = World()
-        source = cls.world.root / "file"
-        source.write_bytes(b"x")
+        cls.world = World(case=cls)
+        source = cases.file(cls.world.root / "file", b"x")
         cls.world.cairn("put", source, "llm/seven@10")
-        cls.script = cls.world.root / "completion.zsh"
-        cls.script.write_text(cls.world.cairn("completion", "zsh").stdout)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.world.close()
+        cls.script = cases.file(cls.world.root / "completion.zsh", cls.world.cairn("completion", "zsh").stdout)
 
     def complete(self, line):
         """The words that zsh hands to its list: what compadd is given, with what is said of each."""
@@ -210,10 +186,8 @@ class Zsh(unittest.TestCase):
             }}
             bindkey '^I' complete-word; PS1='ready> '
         """
-        offered = self.world.root / "offered"
-        offered.write_text("")
-        rc = self.world.root / ".zshrc"
-        rc.write_text(program)
+        offered = cases.file(self.world.root / "offered", "")
+        cases.file(self.world.root / ".zshrc", program)
         primary, secondary = pty.openpty()
         shell = subprocess.Popen(
             ["zsh", "-i"], stdin=secondary, stdout=secondary, stderr=secondary, cwd=self.world.root,

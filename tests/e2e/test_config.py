@@ -6,18 +6,15 @@ this process notes where requests arrive, and botocore's own are noted before th
 
 CAIRN_TEST_SEEDS says how many random cases there are, CAIRN_TEST_SEED which is the first."""
 import contextlib
-import http.server
 import os
-import pathlib
 import random
 import re
 import subprocess
 import sys
-import tempfile
-import threading
 import unittest
 import unittest.mock
 
+import cases
 import reports
 from world import BIN, HANG_S, wait_until
 
@@ -36,35 +33,16 @@ SIGNED = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/s3/")
 LOADER = botocore.loaders.create_loader()
 
 
-class Recorder(http.server.ThreadingHTTPServer):
+class Recorder(cases.StandIn):
     """Refuses every request and keeps (host, path style, access key, region)."""
-    daemon_threads = True
 
-    def __init__(self):
-        seen = self.seen = []
+    def __init__(self, case):
+        self.seen = []
+        super().__init__(self.deny, case)
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def answer(self):
-                self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                seen.append(target(self.headers["Host"], self.path, self.headers["Authorization"]))
-                self.send_response(403)
-                self.send_header("Content-Length", str(len(DENIED)))
-                self.end_headers()
-                if self.command != "HEAD":
-                    self.wfile.write(DENIED)
-
-            do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = answer
-
-            def log_message(self, *_):
-                pass
-
-        super().__init__(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    def handle_error(self, *_):
-        """A client that was killed has closed its connection."""
+    def deny(self, request):
+        self.seen.append(target(request.headers["Host"], request.path, request.headers["Authorization"]))
+        return 403, DENIED
 
 
 def target(host, path, authorization):
@@ -188,8 +166,7 @@ def draw(seed):
 
     config = [section(config_head(name), profile(name, f"C{number}"))
               for number, name in enumerate(names) if rng.random() < 0.85]
-    config += [section(f"services {name}", nested("s3", "") + nested("sts", ""))
-               for name in "xy" if rng.random() < 0.9]
+    config += [section(f"services {name}", nested("s3", "") + nested("sts", "")) for name in "xy" if rng.random() < 0.9]
     config += [section(head, profile(head, "WRONG"))
                for head in ("sso-session a", "sso-session x", "a", "preview") if rng.random() < 0.4]
     credentials = [section(name, profile(name, f"S{number}"))
@@ -204,22 +181,12 @@ def draw(seed):
     return Case(f"seed {seed}", "".join(config), "".join(credentials), **variables)
 
 
-class Config(unittest.TestCase):
+class Config(cases.Case):
     @classmethod
     def setUpClass(cls):
-        cls.server = Recorder()
-        cls.port = cls.server.server_address[1]
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.shutdown()
-        cls.server.server_close()
-        reports.check()
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="cairn-")
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        cls.addClassCleanup(reports.check)
+        cls.server = Recorder(cls)
+        cls.port = cls.server.server_port
 
     def fill(self, text):
         return re.sub(r"\{(\w+)\}", rf"http://\1.localhost:{self.port}", text)
@@ -304,8 +271,7 @@ class Config(unittest.TestCase):
     def test_random_files_mean_what_they_mean_to_botocore(self):
         first = int(os.environ.get("CAIRN_TEST_SEED", "1"))
         count = int(os.environ.get("CAIRN_TEST_SEEDS", "100"))
-        compared = sum(self.compare(draw(seed), self.command)
-                       for seed in range(first, first + count))
+        compared = sum(self.compare(draw(seed), self.command) for seed in range(first, first + count))
         self.assertGreater(compared, count // 3)
 
 

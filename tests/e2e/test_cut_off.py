@@ -5,23 +5,21 @@ import collections
 import hashlib
 import json
 import os
-import pathlib
-import shutil
 import subprocess
-import tempfile
 import unittest
 
+import cases
 import hosts
 from chaos_oracle import stored
 from s3world import S3Fault, S3World
 from test_partner import RAW_BYTES, Ranks, content
-from world import BIN, line_of, wait_until
+from world import BIN, HANG_S, line_of, wait_until
 
 NODES, RANKS, MIB, RUN = 4, 16, 1 << 20, "p/run"
 SERVER = ["--allow-remote", "--allow-plain-http", "--partner-finish", "1s"]
 NODE = ["--allow-plain-http", "--heartbeat", "200ms", "--peer-restore", "on", "--partner-memory", "64MiB"]
 LATENCY_MS = 5
-PATIENCE_S = 120  # no test is about how soon
+PATIENCE_S = int(HANG_S)  # no test is about how soon
 
 
 class HostsWorld(S3World):
@@ -52,13 +50,11 @@ class HostsWorld(S3World):
 
 class CutOff(unittest.TestCase):
     def start(self, *arguments):
-        folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-cut-"))
-        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        folder = cases.folder(self)
         self.network = hosts.Hosts(NODES)
         self.addCleanup(self.network.close)
         self.delayed = "" if self.network.slow(LATENCY_MS) else f"op=* key=*/data/* : delay={2 * LATENCY_MS}"
-        self.s3 = S3Fault(folder, ["--address", hosts.HUB])
-        self.addCleanup(self.s3.daemon.end)
+        self.s3 = S3Fault(folder, ["--address", hosts.HUB], case=self)
         self.s3.url = f"http://{hosts.HUB}:{self.s3.port}"
         self.rules()
         self.world = HostsWorld(self.network, self.s3, uploader_arguments=[*NODE, *arguments])
@@ -156,8 +152,7 @@ class CutOff(unittest.TestCase):
         self.hold, self.step = self.world.root / f"go-{step}", step
         self.restorers = []
         for rank in range(ranks):
-            out = self.out(rank)
-            out.mkdir()
+            out = cases.made(self.out(rank))
             child = subprocess.Popen(
                 [*self.world.within(rank % nodes), BIN / "tests/restorer", RUN, str(rank), str(ranks),
                  str(ranks // nodes)],
@@ -190,8 +185,7 @@ class CutOff(unittest.TestCase):
         wanted = {key.split("/data/")[1].replace("/", "_"): hashlib.sha256(stored(self.world, key)).hexdigest()
                   for key in map(self.plain, self.sizes)}
         for rank in ranks:
-            got = {file.name: hashlib.sha256(file.read_bytes()).hexdigest()
-                   for file in self.out(rank).iterdir()}
+            got = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in self.out(rank).iterdir()}
             self.assertEqual(got, wanted, f"rank {rank}")
 
     def plain(self, key):

@@ -7,6 +7,7 @@ import os
 import pathlib
 import unittest
 
+import cases
 from world import World
 
 MIB = 1 << 20
@@ -15,19 +16,14 @@ MIB = 1 << 20
 class Damage(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.world = World()
-        source = cls.world.root / "source"
-        source.mkdir()
+        cls.world = World(case=cls)
+        source = cases.made(cls.world.root / "source")
         (source / "a.bin").write_bytes(os.urandom(3 * MIB + 5))
         (source / "b.bin").write_bytes(os.urandom(2 * MIB))
         cls.world.cairn("put", source, "d/run@1")
         cls.shard = [p for p in cls.world.stored("a.bin") if "data" in p.parts][0]
         cls.checksums = cls.world.stored("checksums.bin")[0]
         cls.manifest = cls.world.stored("manifest.json")[0]
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.world.close()
 
     def with_bytes(self, path, change):
         """Run the refusals with path's content changed, then put it back."""
@@ -63,8 +59,7 @@ class Damage(unittest.TestCase):
                 self.assertIn("CRC32C", said.stderr)
                 self.assertIn("step 1", said.stderr)
                 try:
-                    status, _, body = self.world.get(
-                        "/v1/runs/d/run/checkpoints/1/shards/a.bin/data")
+                    status, _, body = self.world.get("/v1/runs/d/run/checkpoints/1/shards/a.bin/data")
                     self.assertEqual(status, 502)
                     self.assertIn(b"store-corrupt", body)
                 except OSError:
@@ -76,8 +71,7 @@ class Damage(unittest.TestCase):
         for size in (0, 1, MIB, 3 * MIB + 4):
             for _ in self.with_bytes(self.shard, lambda p, o, n=size: p.write_bytes(o[:n])):
                 self.refused(f"cut{size}", r"a\.bin")
-                self.world.cairn("verify", "d/run@1", "--metadata", "--store", self.world.store,
-                                 status=7)
+                self.world.cairn("verify", "d/run@1", "--metadata", "--store", self.world.store, status=7)
 
     def test_a_longer_shard_is_named(self):
         for _ in self.with_bytes(self.shard, lambda p, o: p.write_bytes(o + b"more")):
@@ -110,8 +104,7 @@ class Damage(unittest.TestCase):
     def test_m07_a_forged_manifest_cannot_name_what_is_not_its_own(self):
         """Manifest and record agree, so that only the rule on names can refuse it (R10)."""
         record = self.world.stored("committed.json")[0]
-        secret = pathlib.Path(self.world.store) / "secret.bin"
-        secret.write_bytes(os.urandom(2 * MIB))
+        cases.file(pathlib.Path(self.world.store) / "secret.bin", os.urandom(2 * MIB))
         for number, name in enumerate((
                 "../../../../../secret.bin", "/etc/passwd", "a/../../manifest.json", "", ".",
                 "b.bin/", "x\\y", "s3://bucket/key", "http://127.0.0.1/x")):
@@ -126,8 +119,7 @@ class Damage(unittest.TestCase):
             out = self.world.root / f"out-forged-{number}"
             for _ in self.with_bytes(self.manifest, lambda p, o: p.write_text(text)):
                 for _ in self.with_bytes(record, lambda p, o: p.write_text(json.dumps(names))):
-                    said = self.world.cairn("get", "d/run@1", "--store", self.world.store, "-d",
-                                            out, status=None)
+                    said = self.world.cairn("get", "d/run@1", "--store", self.world.store, "-d", out, status=None)
                     self.assertIn(said.returncode, (3, 5, 7), (name, said.stderr))
                     self.assertIn("manifest", said.stderr, name)
             self.assertEqual([p for p in out.rglob("*") if p.is_file()], [], name)
@@ -156,8 +148,7 @@ class Damage(unittest.TestCase):
             for more in ((), ("--store", self.world.store)):
                 said = self.world.cairn("verify", "d/run@1", *more, status=7)
                 self.assertIn("000000000001.json", said.stderr)
-        stray = self.shard.parent / "stranger"
-        stray.write_bytes(b"?")
+        stray = cases.file(self.shard.parent / "stranger", b"?")
         try:
             for more in ((), ("--store", self.world.store)):
                 self.assertIn("stranger", self.world.cairn("verify", "d/run@1", *more).stderr)

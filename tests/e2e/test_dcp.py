@@ -161,8 +161,7 @@ class Dcp(Case, Restored):
                 self.assertFalse(self.out.exists() and list(self.out.iterdir()))
                 continue
             for name, (_, _, found) in read(self.out).items():
-                self.assertIn(found, values if name not in tensors else {tensors[name][2]},
-                              (place, name))
+                self.assertIn(found, values if name not in tensors else {tensors[name][2]}, (place, name))
             shutil.rmtree(self.out)
 
 

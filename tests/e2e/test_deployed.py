@@ -6,24 +6,18 @@ import json
 import os
 import pathlib
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import unittest
 
+import cases
 from world import BIN, HANG_S, wait_until, World
 
 
-class Deployed(unittest.TestCase):
-    def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-deployed-"))
-        self.addCleanup(shutil.rmtree, self.folder)
-
+class Deployed(cases.Case):
     def world(self, *arguments, nodes=0, **options):
-        world = World(nodes=nodes, server_arguments=arguments, **options)
-        self.addCleanup(world.close)
+        world = World(nodes=nodes, server_arguments=arguments, **options, case=self)
         return world
 
     def secret(self, name, text, mode=0o600):
@@ -62,7 +56,7 @@ class Tokens(Deployed):
         token = file.read_text().strip()
         self.assertEqual(self.who(world, token), 200)
         self.assertFalse((world.root / "server/admin.token").exists())
-        said = json.loads(world.cairn("token", "whoami", "--json", env={"CAIRN_TOKEN": token}).stdout)
+        said = world.json("token", "whoami", env={"CAIRN_TOKEN": token})
         self.assertEqual((sorted(said["scopes"]), said["project"]), (["admin", "read", "retain", "write"], "*"))
         world.server.stop()
         world.start_server()  # it is known by now
@@ -102,7 +96,7 @@ class Tokens(Deployed):
         self.assertEqual(len(world.cairn("token", "list", env=admin).stdout.splitlines()), count)
         world.cairn(*make, "--out", self.folder / "none", "ci", env={"CAIRN_TOKEN": "cairn_none"}, status=4)
         self.assertFalse((self.folder / "none").exists())
-        said = json.loads(world.cairn(*make, "--out", self.folder / "two", "--json", "ci", env=admin).stdout)
+        said = world.json(*make, "--out", self.folder / "two", "ci", env=admin)
         self.assertNotIn("token", said)
         self.assertEqual((self.folder / "two").read_text().split("_")[1], said["id"])
 
@@ -147,7 +141,7 @@ class Health(Deployed):
         world = self.world("--require-token", "--check-interval", "100ms")
         self.assertEqual(world.cairn("health").stdout, f"{world.url} is alive\n")
         wait_until(lambda: world.cairn("health", "--ready", "server", status=None).returncode == 0)
-        said = json.loads(world.cairn("health", "--ready", "--json").stdout)
+        said = world.json("health", "--ready")
         self.assertEqual(said, {"of": "server", "name": world.url, "alive": True, "ready": True})
         record = pathlib.Path(world.store) / ".cairn/store.json"
         record.rename(record.with_suffix(".away"))

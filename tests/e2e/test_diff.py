@@ -2,53 +2,32 @@
 # ctest: engines=again
 """`cairn diff`: which shards and tensors of stored checkpoints differ by what is known of them; with
 `--tensors` how many elements, and by how much."""
-import http.server
 import json
 import struct
-import threading
 import unittest
 import urllib.error
 import urllib.request
 
+import cases
+from patience import HANG_S
 from test_export import EXPECTED, ZERO, export
 from test_stored_tensors import Case
-
-
-def safetensors(path, tensors):
-    """tensors: {name: (dtype, shape, bytes)}"""
-    header, at = {}, 0
-    for name, (dtype, shape, data) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
-        at += len(data)
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(t[2] for t in tensors.values()))
-    return path
 
 
 def floats(*values):
     return struct.pack(f"<{len(values)}f", *values)
 
 
-class LongNames(http.server.BaseHTTPRequestHandler):
-    """Passes requests on to a server, and makes one name of its answers longer than any that a save may have."""
-    server_url = None
-
-    def do_GET(self):
+def with_long_names(url):
+    """An answer of StandIn: that of the server, with one name longer than any that a save may have."""
+    def answer(request):
         try:
-            with urllib.request.urlopen(self.server_url + self.path, timeout=60) as answer:
-                status, kind, body = answer.status, answer.headers["Content-Type"], answer.read()
+            with urllib.request.urlopen(url + request.path, timeout=HANG_S) as said:
+                status, kind, body = said.status, said.headers["Content-Type"], said.read()
         except urllib.error.HTTPError as refused:
             status, kind, body = refused.code, refused.headers["Content-Type"], refused.read()
-        body = body.replace(b"gone.bin", b"gone" + 400_000 * b"x")
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
+        return status, body.replace(b"gone.bin", b"gone" + 400_000 * b"x"), {"Content-Type": kind}
+    return answer
 
 
 class Diff(Case):
@@ -61,12 +40,12 @@ class Diff(Case):
         changed = list(big)
         changed[0], changed[2_999_999] = 0.5, -1.0
         nan = float("nan")
-        a = safetensors(self.folder / "a", {
+        a = cases.safetensors(self.folder / "a", {
             "same": ("F32", [2], floats(1, nan)), "big": ("F32", [3_000_000], floats(*big)),
             "int": ("I64", [2], struct.pack("<2q", 5, -7)), "shape": ("F32", [2], floats(1, 2)),
             "gone": ("F32", [1], floats(1)), "kind": ("I32", [1], b"\1\0\0\0"),
             "bf16": ("F32", [3], floats(1, 2.5, 3)), "zero": ("F32", [2], floats(0.0, 4))})
-        b = safetensors(self.folder / "b", {
+        b = cases.safetensors(self.folder / "b", {
             "same": ("F32", [2], floats(1, nan)), "big": ("F32", [3_000_000], floats(*changed)),
             "int": ("I64", [2], struct.pack("<2q", 5, 35)), "shape": ("F32", [1, 2], floats(1, 2)),
             "new": ("F32", [1], floats(1)), "kind": ("F32", [1], floats(1)),
@@ -91,15 +70,13 @@ class Diff(Case):
         for other in (self.folder / "safe", "f/run@1"):
             told = self.diff(ZERO / "stage3", other)
             # An export to safetensors has no second names.
-            self.assertEqual([row["name"] for row in told["differ"]],
-                             ["head.weight"] if other != "f/run@1" else [])
+            self.assertEqual([row["name"] for row in told["differ"]], ["head.weight"] if other != "f/run@1" else [])
         self.world.cairn("import", "deepspeed", ZERO / "stage2", "f/run@2")
         row, = self.diff("f/run@1", "f/run@2", "--only", "embed*")["differ"]
         sides = [struct.unpack("<77f", bytes.fromhex(EXPECTED[case]["embed.weight"]["fp32"]))
                  for case in ("stage3", "stage2")]
         apart = [abs(x - y) for x, y in zip(*sides) if x != y]
-        self.assertEqual((row["elements"], row["differing"], row["largest"]),
-                         (77, len(apart), max(apart)))
+        self.assertEqual((row["elements"], row["differing"], row["largest"]), (77, len(apart), max(apart)))
         self.assertIn("f/run@3", self.diff("f/run@1", "f/run@3", status=3))
 
     def test_what_is_known_of_two_checkpoints_is_compared_without_their_bytes(self):
@@ -108,13 +85,13 @@ class Diff(Case):
         (tree / "kept.bin").write_bytes(b"kept")
         (tree / "gone.bin").write_bytes(b"g" * 2048)
         (tree / "grown.bin").write_bytes(b"1")
-        safetensors(tree / "m.safetensors", {"same": ("F32", [2], floats(1, 2)), "went": ("F32", [1], floats(1)),
+        cases.safetensors(tree / "m.safetensors", {"same": ("F32", [2], floats(1, 2)), "went": ("F32", [1], floats(1)),
                                              "turned": ("F32", [2, 1], floats(1, 2))})
         cairn("put", tree, "known/run@1")
         (tree / "gone.bin").unlink()
         (tree / "grown.bin").write_bytes(b"12")
         (tree / "new.bin").write_bytes(b"new")
-        safetensors(tree / "m.safetensors", {"same": ("F32", [2], floats(1, 3)), "came": ("BF16", [1], b"\0\0"),
+        cases.safetensors(tree / "m.safetensors", {"same": ("F32", [2], floats(1, 3)), "came": ("BF16", [1], b"\0\0"),
                                              "turned": ("F32", [1, 2], floats(1, 2))})
         cairn("put", tree, "known/run@2")
         data = self.world.stored("known/run/*/*/data/*")
@@ -141,19 +118,14 @@ class Diff(Case):
         self.assertRegex(cairn("diff", "known/run@1", "known/run@7", status=3).stderr, "known/run@7")
 
     def test_a_name_that_is_longer_than_a_line_is_cut(self):
-        tree = self.folder / "long"
-        tree.mkdir()
+        tree = cases.made(self.folder / "long")
         (tree / "kept.bin").write_bytes(b"kept")
         (tree / "gone.bin").write_bytes(b"g" * 2048)
         self.world.cairn("put", tree, "long/run@1")
         (tree / "gone.bin").unlink()
         self.world.cairn("put", tree, "long/run@2")
-        LongNames.server_url = self.world.url
-        between = http.server.ThreadingHTTPServer(("127.0.0.1", 0), LongNames)
-        threading.Thread(target=between.serve_forever, daemon=True).start()
-        self.addCleanup(between.server_close)
-        self.addCleanup(between.shutdown)
-        said = self.world.cairn("diff", "long/run@1", "long/run@2", "--server", f"http://127.0.0.1:{between.server_port}").stdout
+        between = cases.StandIn(with_long_names(self.world.url), case=self)
+        said = self.world.cairn("diff", "long/run@1", "long/run@2", "--server", between.url).stdout
         self.assertIn("gone" + 1000 * "x", said)
         self.assertTrue(all(len(line) <= 2200 for line in said.splitlines()))
 

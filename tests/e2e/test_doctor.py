@@ -4,13 +4,11 @@
 leaves: .cairn/profile.json, which servers and uploaders begin with, and nothing else."""
 import json
 import os
-import pathlib
 import re
-import shutil
 import subprocess
-import tempfile
 import unittest
 
+import cases
 from s3world import ACCESS, BIN, LEAKS, SECRET, TOKEN, S3Fault, S3World, run, wait_until
 from test_s3_faults import put_object
 
@@ -51,20 +49,13 @@ class Doctor(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-doctor-"))
+        cls.folder = cases.folder(cls)
         cls.stores = {}
-
-    @classmethod
-    def tearDownClass(cls):
-        for s3 in cls.stores.values():
-            s3.stop()
-        shutil.rmtree(cls.folder, ignore_errors=True)
 
     def store(self, profile="aws"):
         if profile not in self.stores:
-            folder = self.folder / profile
-            folder.mkdir()
-            self.stores[profile] = S3Fault(folder, ["--profile", profile])
+            folder = cases.made(self.folder / profile)
+            self.stores[profile] = S3Fault(folder, ["--profile", profile], case=type(self))
         self.stores[profile].ask("reset", "")
         return self.stores[profile]
 
@@ -74,8 +65,7 @@ class Doctor(unittest.TestCase):
                    env={**os.environ, **s3.env(), **(env or {})})
         self.assertFalse([secret for secret in LEAKS if secret in said.stdout + said.stderr])
         self.assertIn(said.returncode, (0, 1), said.stderr)
-        return {f["check"]: (f["level"], f["text"], f["hint"])
-                for f in json.loads(said.stdout)["findings"]}
+        return {f["check"]: (f["level"], f["text"], f["hint"]) for f in json.loads(said.stdout)["findings"]}
 
     def expect(self, found, wanted):
         for check, level in wanted.items():
@@ -106,8 +96,7 @@ class Doctor(unittest.TestCase):
              "versioning", "object lock", "list", "list uploads", "delete", "profile", "degraded"),
             "ok"))
         self.expect(found, {"life cycle": "WARN", "expiration": None, "left behind": None})
-        self.assertEqual(found["endpoint"][1],
-                         f"{s3.url}, region us-east-1, addressing by path")
+        self.assertEqual(found["endpoint"][1], f"{s3.url}, region us-east-1, addressing by path")
         self.assertEqual(found["keys"][1], "from: environment")
         self.assertEqual(list(s3.keys("")), [PROFILE])
         self.assertEqual(s3.uploads(""), [])
@@ -181,12 +170,9 @@ class Doctor(unittest.TestCase):
         self.assertIn("may not ask", found["life cycle"][1])
 
     def test_doctor_warns_of_versioning_and_object_lock_that_keep_deleted_objects(self):
-        lock = "<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled>{}" \
-               "</ObjectLockConfiguration>"
-        held = "<Rule><DefaultRetention><Mode>GOVERNANCE</Mode><Days>30</Days>" \
-               "</DefaultRetention></Rule>"
-        older = "<NoncurrentVersionExpiration><NoncurrentDays>2</NoncurrentDays>" \
-                "</NoncurrentVersionExpiration>"
+        lock = "<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled>{}" "</ObjectLockConfiguration>"
+        held = "<Rule><DefaultRetention><Mode>GOVERNANCE</Mode><Days>30</Days>" "</DefaultRetention></Rule>"
+        older = "<NoncurrentVersionExpiration><NoncurrentDays>2</NoncurrentDays>" "</NoncurrentVersionExpiration>"
         s3 = self.store()
         for what, document, level in (("versioning", versioning("Enabled"), "ok"),
                                       ("versioning", versioning("Suspended"), "ok"),
@@ -265,8 +251,7 @@ class Doctor(unittest.TestCase):
 
     def test_doctor_never_advises_to_give_up_tls(self):
         """A port of TLS answers plain text, too, which is no reason to speak it."""
-        folder = self.folder / "tls"
-        folder.mkdir()
+        folder = cases.made(self.folder / "tls")
         for name, host in (("right", "IP:127.0.0.1"), ("other", "DNS:other.example")):
             subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
                             "ec_paramgen_curve:P-256", "-nodes", "-keyout", folder / f"{name}.key",
@@ -277,13 +262,10 @@ class Doctor(unittest.TestCase):
                                        ("other", "other.pem", "name"),
                                        ("right", "empty", "PEM"), ("right", "none", "No such file")):
             with self.subTest((served, believed)):
-                place = folder / f"{served}-{believed}"
-                place.mkdir()
-                s3 = S3Fault(place, ["--tls-cert", folder / f"{served}.pem",
-                                     "--tls-key", folder / f"{served}.key"])
+                place = cases.made(folder / f"{served}-{believed}")
+                s3 = S3Fault(place, ["--tls-cert", folder / f"{served}.pem", "--tls-key", folder / f"{served}.key"])
                 bundle = {"AWS_CA_BUNDLE": str(folder / believed)} if believed else {}
-                env = {**os.environ, **s3.env(), **bundle,
-                       "AWS_ENDPOINT_URL": s3.url.replace("http:", "https:")}
+                env = {**os.environ, **s3.env(), **bundle, "AWS_ENDPOINT_URL": s3.url.replace("http:", "https:")}
                 run_ = run([BIN / "cairn", "doctor", "s3://lab/cairn", "--json"], env=env)
                 s3.stop()
                 found = {f["check"]: f for f in json.loads(run_.stdout)["findings"]}
@@ -337,25 +319,19 @@ class Profile(unittest.TestCase):
     """What doctor or the server found out is what the others begin with."""
 
     def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-doctor-"))
-        self.s3 = self.world = None
+        self.s3 = None
 
-    def tearDown(self):
-        if self.world:
-            self.world.close()
-        if self.s3:
-            self.s3.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
+    def open_store(self, s3_arguments=()):
+        self.s3 = S3Fault(cases.folder(self), s3_arguments, case=self)
 
     def start(self, *s3_arguments, nodes=1, doctor=False, arguments=()):
-        self.s3 = self.s3 or S3Fault(self.folder, s3_arguments)
+        if not self.s3:
+            self.open_store(s3_arguments)
         if doctor:
-            said = run([BIN / "cairn", "doctor", "s3://lab/cairn"],
-                       env={**os.environ, **self.s3.env()})
+            said = run([BIN / "cairn", "doctor", "s3://lab/cairn"], env={**os.environ, **self.s3.env()})
             self.assertIn("profile.json", said.stdout)
         self.world = S3World(self.s3, nodes=nodes, server_arguments=["--sweep-interval", "200ms", *arguments],
-                             uploader_arguments=["--part-size", "5MiB", "--heartbeat", "200ms",
-                                                 *arguments])
+                             uploader_arguments=["--part-size", "5MiB", "--heartbeat", "200ms", *arguments], case=self)
 
     def log(self, name):
         return (self.world.root / f"{name}.log").read_text()
@@ -368,12 +344,11 @@ class Profile(unittest.TestCase):
                     and line["op"] not in ("list", "uploads")])
 
     def put(self, ref="p/run@1", mib=12):
-        source = self.world.root / "model.bin"
-        source.write_bytes(os.urandom(mib * MIB))
+        source = cases.file(self.world.root / "model.bin", os.urandom(mib * MIB))
         self.world.cairn("put", source, ref)
 
     def test_what_doctor_found_is_not_found_out_again(self):
-        self.s3 = S3Fault(self.folder)
+        self.open_store()
         self.start(doctor=True, nodes=2)
         for name in ("server", "uploader-0", "uploader-1"):
             self.assertRegex(self.known(name), r"^profile.json, tested by doctor at 20")
@@ -433,12 +408,11 @@ class Profile(unittest.TestCase):
         new = self.s3.journal()[len(before):]
         tried = {line["op"] for line in new if "/.cairn/doctor/" in line["key"]}
         self.assertEqual(tried, {"put", "delete"}, "one body with a wrong checksum")
-        self.assertFalse([line for line in new if line["op"] == "put" and
-                          line["key"].endswith("profile.json")])
+        self.assertFalse([line for line in new if line["op"] == "put" and line["key"].endswith("profile.json")])
         self.assertNotIn("store.profile ", self.log("uploader-0"))
 
     def test_a_profile_that_nobody_understands_is_not_believed(self):
-        self.s3 = S3Fault(self.folder)
+        self.open_store()
         for text, why, kept in (('{"cairn_profile":2}', "version 2", True), ("{", "JSON", False),
                                 ("[]", "cairn_profile", False),
                                 ('{"cairn_profile":1}', "endpoint", False)):
@@ -507,30 +481,28 @@ class Profile(unittest.TestCase):
                "</ObjectLockConfiguration>"
         for switch in ("when_supported", "when_required"):
             with self.subTest(switch):
-                self.s3 = S3Fault(self.folder)
+                self.open_store()
                 self.s3.ask("object-lock", lock)
                 env = {**self.s3.env(), "AWS_REQUEST_CHECKSUM_CALCULATION": switch}
                 said = run([BIN / "cairn", "doctor", "s3://lab/cairn"], env={**os.environ, **env})
                 self.assertNotIn("FAIL", said.stdout)
-                self.world = S3World(self.s3, env=env,
+                self.world = S3World(self.s3, env=env, case=self,
                                      uploader_arguments=["--part-size", "5MiB", "--heartbeat", "200ms"])
                 self.put(mib=20)
                 self.world.cairn("verify", "p/run@1")
                 refused = self.s3.journal(op="put", status=400)
                 named = "InvalidRequest" in json.dumps(refused)
                 self.assertEqual(named, switch == "when_required", refused)
-                self.tearDown()
-                self.setUp()
 
     def test_parts_are_as_small_as_the_connections_let_them_be(self):
-        self.s3 = S3Fault(self.folder)
-        self.world = S3World(self.s3, uploader_arguments=["--store-requests", "4",
-                                                          "--heartbeat", "200ms"])
+        self.open_store()
+        self.world = S3World(self.s3, uploader_arguments=["--store-requests", "4", "--heartbeat", "200ms"],
+                             case=self)
         self.put(mib=80)
         sizes = [line["bytes_in"] if "bytes_in" in line else line["length"]
                  for line in self.s3.journal(op="part") if "/data/" in line["key"]]
         self.assertEqual(len(sizes), 4, sizes)
-        manifest = json.loads(self.world.cairn("show", "p/run@1", "--json").stdout)
+        manifest = self.world.json("show", "p/run@1")
         self.assertEqual(manifest["state"], "committed")
 
 

@@ -7,6 +7,7 @@ import pathlib
 import subprocess
 import unittest
 
+import cases
 from test_verify import safetensors
 from world import BIN, HANG_S, World
 
@@ -40,10 +41,8 @@ MENDED = {("committed.json", "removed"): ("000", "000")}
 
 class Documents(unittest.TestCase):
     def setUp(self):
-        self.world = World()
-        self.addCleanup(self.world.close)
-        source = self.world.root / "source"
-        source.mkdir()
+        self.world = World(case=self)
+        source = cases.made(self.world.root / "source")
         safetensors(source / "model.safetensors", 40)
         (source / "notes.bin").write_bytes(os.urandom(MIB))
         self.world.cairn("put", source, f"{RUN}@1")
@@ -83,8 +82,7 @@ class Documents(unittest.TestCase):
                 self.world.start_server()  # nothing is in its memory
                 with self.subTest(document=name, damage=damage):
                     wanted = MENDED.get((name, damage), WANTED[name])
-                    self.assertEqual(
-                        (self.statuses(()), self.statuses(("--store", self.world.store))), wanted)
+                    self.assertEqual((self.statuses(()), self.statuses(("--store", self.world.store))), wanted)
                 path.write_bytes(original)
 
     def test_a_damaged_store_json_ends_a_start_with_status_7_and_commands_go_on(self):

@@ -4,14 +4,11 @@
 ever shown to the other endpoint."""
 import json
 import os
-import pathlib
-import shutil
 import subprocess
-import tempfile
 import unittest
 import urllib.parse
-import urllib.request
 
+import cases
 from s3world import BUCKET, S3Fault, S3World, signed
 from test_tiers import tree
 from test_verify import safetensors
@@ -33,8 +30,9 @@ class TwoS3:
 
     @classmethod
     def setUpClass(cls):
-        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-endpoints-"))
-        cls.hot, cls.cold = (S3Fault(cls.make(name), keys=keys) for name, keys in (("hot", HOT), ("cold", COLD)))
+        cls.folder = cases.folder(cls)
+        cls.hot, cls.cold = (S3Fault(cases.made(cls.folder / name), keys=keys, case=cls)
+                             for name, keys in (("hot", HOT), ("cold", COLD)))
         profiles = "".join(f"[{name}]\naws_access_key_id = {access}\naws_secret_access_key = {secret}\n"
                            f"aws_session_token = {token}\n" for name, (access, secret, token) in
                            (("hot", HOT), ("cold", COLD), ("cold, old", COLD)))
@@ -47,19 +45,7 @@ class TwoS3:
         cls.world = S3World(cls.hot, prefix="main", env={**files, **cls.environment()}, store=cls.main(),
                             server_arguments=[*stores, "--sweep-interval", "100ms", "--trash-grace", "0ms",
                                               "--import-folders", cls.folder],
-                            uploader_arguments=stores)
-
-    @classmethod
-    def make(cls, name):
-        (cls.folder / name).mkdir()
-        return cls.folder / name
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.world.close()
-        cls.hot.stop()
-        cls.cold.stop()
-        shutil.rmtree(cls.folder, ignore_errors=True)
+                            uploader_arguments=stores, case=cls)
 
     def tearDown(self):
         for s3, (access, _, _) in ((self.hot, HOT), (self.cold, COLD)):
@@ -71,8 +57,7 @@ class TwoS3:
             self.assertFalse([secret for secret in secrets if secret in text], log.name)
 
     def model(self, number):
-        folder = self.folder / f"model-{number}"
-        folder.mkdir()
+        folder = cases.made(self.folder / f"model-{number}")
         safetensors(folder / "model.safetensors", 3)
         (folder / "large.bin").write_bytes(bytes(range(256)) * (20 * 4096))  # two parts
         return folder
@@ -106,9 +91,9 @@ class TwoS3:
             data = bytearray(signed(s3.env(), f"/{BUCKET}/{key}"))
             data[-1] ^= 1
             signed(s3.env(), f"/{BUCKET}/{key}", "PUT", bytes(data))
-        found = json.loads(self.world.cairn("verify", "t/mend@1", "--json", status=7).stdout)
+        found = self.world.json("verify", "t/mend@1", status=7)
         self.assertEqual({item["store"] for item in found["findings"]}, {"main", "archive"})
-        mended = json.loads(self.world.cairn("verify", "t/mend@1", "--repair", "--json").stdout)
+        mended = self.world.json("verify", "t/mend@1", "--repair")
         self.assertEqual((mended["ok"], mended["mended"]), (True, 2))
         for store in (self.main(), self.archive()):
             self.world.cairn("verify", "t/mend@1", "--store", store)
@@ -131,7 +116,7 @@ class TwoS3:
             self.assertIn("t1 ", self.world.cairn("inspect", source, "--timeout", "20s", env=away).stdout)
             self.world.cairn("export", source, f"{place}-out-{self.id()}/m{mark}{options}", "--timeout", "20s",
                              env=away)
-            checks = json.loads(self.world.cairn("doctor", store, "--json", env=away, status=None).stdout)
+            checks = self.world.json("doctor", store, env=away, status=None)
             text = json.dumps(checks)
             self.assertIn((self.hot, self.cold)[number].url, text)
         self.world.cairn("reindex", self.archive(), "--dry-run", env=away)
@@ -141,11 +126,8 @@ class TwoS3:
     def test_what_the_server_imports_goes_to_its_own_store(self):
         self.model(4)
         body = {"kind": "safetensors", "path": str(self.folder / "model-4" / "model.safetensors"), "step": 1}
-        request = urllib.request.Request(f"{self.world.url}/v1/runs/t/import/imports", data=json.dumps(body).encode(),
-                                         headers={"Content-Type": "application/json", "X-Cairn": "1"})
-        with urllib.request.urlopen(request, timeout=HANG_S) as reply:
-            operation = json.loads(reply.read())["id"]
-        state = lambda: json.loads(self.world.get(f"/v1/operations/{operation}?wait=20s")[2])
+        operation = self.world.send("POST", "/v1/runs/t/import/imports", body)["id"]
+        state = lambda: self.world.read(f"/v1/operations/{operation}?wait=20s")
         self.assertEqual(wait_until(lambda: (found := state())["state"] in ("done", "failed") and found, 90)["state"], "done")
         self.assertTrue(self.hot.keys("main/t/import/000000000001/"))
 

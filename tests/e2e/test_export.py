@@ -9,10 +9,10 @@ import pickle
 import shutil
 import struct
 import subprocess
-import tempfile
 import unittest
 import zipfile
 
+import cases
 from world import BIN, HANG_S
 
 VECTORS = pathlib.Path(__file__).resolve().parents[1] / "vectors"
@@ -22,8 +22,7 @@ TORCH = json.loads((VECTORS / "torch" / "expected.json").read_text())["files"]["
 
 
 def export(*words, status=0):
-    ran = subprocess.run([BIN / "cairn", "export", *map(str, words)], capture_output=True,
-                         text=True, timeout=HANG_S)
+    ran = subprocess.run([BIN / "cairn", "export", *map(str, words)], capture_output=True, text=True, timeout=HANG_S)
     if status is not None and ran.returncode != status:
         raise AssertionError(f"{words}: exit {ran.returncode}: {ran.stdout}{ran.stderr}")
     return ran
@@ -62,8 +61,7 @@ def rounded(hexed, dtype):
     if dtype == "F16":
         return struct.pack(f"<{len(data) // 4}e", *struct.unpack(f"<{len(data) // 4}f", data))
     words = struct.unpack(f"<{len(data) // 4}I", data)
-    return struct.pack(f"<{len(words)}H",
-                       *((word + 0x7fff + (word >> 16 & 1)) >> 16 for word in words))
+    return struct.pack(f"<{len(words)}H", *((word + 0x7fff + (word >> 16 & 1)) >> 16 for word in words))
 
 
 class TorchReader(pickle.Unpickler):
@@ -88,10 +86,8 @@ class TorchReader(pickle.Unpickler):
         return kind, list(shape), stride, storage[1], data[offset:]
 
 
-class Export(unittest.TestCase):
+class Export(cases.Case):
     def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-export-"))
-        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         self.out = self.folder / "out"
 
     def copy(self, case):
@@ -125,8 +121,7 @@ class Export(unittest.TestCase):
         self.assertEqual(read(self.out), read(self.folder / "whole"))
         self.assertEqual(told["format"], "deepspeed-universal")
         self.assertEqual(told["aliases"], {"head.weight": "embed.weight"})
-        self.assertEqual([row["name"] for row in told["left_out"]],
-                         ["zero/optimizer_state.pt", "optimizer.state."])
+        self.assertEqual([row["name"] for row in told["left_out"]], ["zero/optimizer_state.pt", "optimizer.state."])
         for words in (("--optimizer",), ("--exclude-frozen",)):
             export(source, self.folder / words[0], *words)
             export(ZERO / "stage3", self.folder / f"{words[0]}-whole", *words)
@@ -140,8 +135,7 @@ class Export(unittest.TestCase):
         second.rename(self.folder / "kept")
         self.assertIn("fragments lack", export(folder, self.folder / "none", status=7).stderr)
         first.unlink()
-        self.assertIn("zero_pp_rank_*_model_states.pt is there",
-                      export(folder, self.folder / "none", status=3).stderr)
+        self.assertIn("zero_pp_rank_*_model_states.pt is there", export(folder, self.folder / "none", status=3).stderr)
         self.assertFalse((self.folder / "none").exists())
 
     def plain_file(self, value, protocol):
@@ -178,16 +172,7 @@ class Export(unittest.TestCase):
             self.assertEqual(rows, {**wanted, ".x": 1})
 
     def safetensors(self, tensors):
-        """tensors: {name: (dtype, shape, bytes)}"""
-        header, data = {}, b""
-        for name, (dtype, shape, own) in tensors.items():
-            header[name] = {"dtype": dtype, "shape": shape,
-                            "data_offsets": [len(data), len(data) + len(own)]}
-            data += own
-        text = json.dumps(header).encode()
-        path = self.folder / "made.safetensors"
-        path.write_bytes(struct.pack("<Q", len(text)) + text + data)
-        return path
+        return cases.safetensors(self.folder / "made.safetensors", tensors)
 
     def test_what_dtype_leaves_as_it_is_and_what_overflows_is_counted_and_named(self):
         one = struct.pack("<f", 1)
@@ -202,8 +187,7 @@ class Export(unittest.TestCase):
         self.assertEqual({row["name"]: row["dtype"] for row in told["kept"]},
                          {"q": "F8_E4M3", "i": "I64", "k": "I64", "q_scale": "F32",
                           "a.weight_scale_inv": "F32", "b.absmax": "F32", "b.quant_map": "F32"})
-        self.assertEqual({row["name"]: row["elements"] for row in told["overflowed"]},
-                         {"w": 3, "d": 1})
+        self.assertEqual({row["name"]: row["elements"] for row in told["overflowed"]}, {"w": 3, "d": 1})
         tensors = read(self.out)
         self.assertEqual({name: row[0] for name, row in tensors.items()
                           if name not in {row["name"] for row in told["kept"]}},
@@ -243,8 +227,7 @@ class Export(unittest.TestCase):
             self.assertIn(text, export(source, none, *words, status=2).stderr)
             self.assertFalse(none.exists())
         # What is not written collides with nothing.
-        export(source, self.folder / "one", "--only", "module.h.0.w", "--rename",
-               "module.h.0.w=other")
+        export(source, self.folder / "one", "--only", "module.h.0.w", "--rename", "module.h.0.w=other")
         self.assertEqual(set(read(self.folder / "one")), {"other"})
         told = json.loads(export(ZERO / "stage2", self.folder / "state", "--optimizer", "--rename",
                                  "embed.weight=tok", "--json").stdout)
@@ -264,8 +247,7 @@ class Export(unittest.TestCase):
 
     def test_the_optimizers_state_is_cut_like_its_parameters(self):
         for case, expected in json.loads((ZERO / "optimizer.json").read_text())["cases"].items():
-            told = json.loads(export(ZERO / case, self.folder / case, "--optimizer",
-                                     "--json").stdout)
+            told = json.loads(export(ZERO / case, self.folder / case, "--optimizer", "--json").stdout)
             tensors = {name: row for name, row in read(self.folder / case).items()
                        if name.startswith("optimizer.state.")}
             self.assertEqual(told["left_out"], [])
@@ -290,8 +272,7 @@ class Export(unittest.TestCase):
             self.assertEqual({row["name"] for row in told["left_out"]},
                              {"frozen.weight", "frozen.bias", "optimizer.state."})
             self.assertEqual(told["filtered"], 2)
-        self.refuse(VECTORS / "torch" / "everything.pt", 1, "--exclude-frozen", "torch",
-                    flags=["--exclude-frozen"])
+        self.refuse(VECTORS / "torch" / "everything.pt", 1, "--exclude-frozen", "torch", flags=["--exclude-frozen"])
 
     def test_a_torch_file_has_the_same_values_and_shares_what_is_tied(self):
         source = VECTORS / "torch" / "everything.pt"
@@ -349,8 +330,7 @@ class Export(unittest.TestCase):
         self.assertEqual(set(seen), set(expected))
         for name, (_, shape, _, _, data) in seen.items():
             if name != "scale" and not name.startswith("frozen."):
-                self.assertEqual((shape, data.hex()),
-                                 (expected[name]["shape"], expected[name]["fp32"]), name)
+                self.assertEqual((shape, data.hex()), (expected[name]["shape"], expected[name]["fp32"]), name)
         self.assertEqual(index["head.weight"], index["embed.weight"])
         export(self.out, self.folder / "back")
         export(ZERO / "stage2", self.folder / "safe")
@@ -366,8 +346,7 @@ class Export(unittest.TestCase):
             for name, (found, _, data) in read(out).items():
                 self.assertEqual(found, dtype)
                 wanted = expected[name]["fp32"]
-                self.assertEqual(data, bytes.fromhex(wanted) if word == "fp32"
-                                 else rounded(wanted, dtype), name)
+                self.assertEqual(data, bytes.fromhex(wanted) if word == "fp32" else rounded(wanted, dtype), name)
 
     def test_files_of_a_bounded_size_come_with_their_index(self):
         export(ZERO / "stage2", self.out, "--max-shard-size", "200B")
@@ -381,8 +360,7 @@ class Export(unittest.TestCase):
         self.assertEqual(sorted(set(index["weight_map"].values())), names)
         for name, file in index["weight_map"].items():
             self.assertIn(name, read_file(self.out / file))
-        self.assertEqual(index["metadata"]["total_size"],
-                         sum(len(t[2]) for t in read(whole).values()))
+        self.assertEqual(index["metadata"]["total_size"], sum(len(t[2]) for t in read(whole).values()))
         for name in names:
             held = read_file(self.out / name)
             self.assertTrue(len(held) == 1 or sum(len(t[2]) for t in held.values()) <= 200)
@@ -392,8 +370,7 @@ class Export(unittest.TestCase):
         self.assertEqual(set(read(self.out)), {"last.weight", "last.bias"})
         self.assertEqual(told["filtered"], 7)
         export(ZERO / "stage1", self.folder / "head", "--only", "head*")
-        self.assertEqual(read(self.folder / "head")["head.weight"][2].hex(),
-                         EXPECTED["stage1"]["embed.weight"]["fp32"])
+        self.assertEqual(read(self.folder / "head")["head.weight"][2].hex(), EXPECTED["stage1"]["embed.weight"]["fp32"])
         before = (self.out / "model.safetensors").read_bytes()
         ran = export(ZERO / "stage1", self.out, status=6)
         self.assertIn("model.safetensors already", ran.stderr)
@@ -431,8 +408,7 @@ class Export(unittest.TestCase):
             for i in range(40):
                 file.write(numbers[:4 * (250_000 + i)])
         for workers in (1, 7):
-            export(source, self.folder / f"w{workers}", "-j", workers, "--dtype", "bf16",
-                   "--max-shard-size", "9MB")
+            export(source, self.folder / f"w{workers}", "-j", workers, "--dtype", "bf16", "--max-shard-size", "9MB")
         self.assertEqual([path.read_bytes() for path in sorted((self.folder / "w1").iterdir())],
                          [path.read_bytes() for path in sorted((self.folder / "w7").iterdir())])
         for name, (dtype, shape, data) in read(self.folder / "w7").items():
@@ -440,19 +416,15 @@ class Export(unittest.TestCase):
 
     def test_every_byte_is_on_the_disk_before_a_file_has_its_name(self):
         calls = self.folder / "calls"
-        ran = subprocess.run(
-            ["strace", "-f", "-y", "-e", "trace=pwrite64,fdatasync,linkat", "-o", calls,
+        cases.run(["strace", "-f", "-y", "-e", "trace=pwrite64,fdatasync,linkat", "-o", calls,
              BIN / "cairn", "export", ZERO / "stage2", self.out, "--max-shard-size", "200B"],
-            capture_output=True, text=True, timeout=HANG_S,
             env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
-        self.assertEqual(ran.returncode, 0, ran.stderr)
         lines = calls.read_text().splitlines()
         names = sorted(path.name for path in self.out.glob("*.safetensors"))
         self.assertGreater(len(names), 2)
         for name in names:
             def places(call):
-                return [i for i, line in enumerate(lines)
-                        if call in line and f"{name}.part" in line]
+                return [i for i, line in enumerate(lines) if call in line and f"{name}.part" in line]
             writes, syncs, links = places("pwrite64("), places("fdatasync("), places("linkat(")
             self.assertTrue(writes and syncs and links, name)
             self.assertLess(max(writes), min(syncs))
@@ -484,9 +456,8 @@ class Export(unittest.TestCase):
                 path.write_bytes(whole)
 
     def test_a_limit_of_file_sizes_is_named_with_the_way_out_and_nothing_is_left(self):
-        said = subprocess.run(["bash", "-c", 'ulimit -f 1; exec "$@"', "limit", BIN / "cairn", "export",
-                               self.copy("stage2").parent, self.out], capture_output=True, text=True, timeout=HANG_S)
-        self.assertEqual(said.returncode, 1, said)
+        said = cases.run(["bash", "-c", 'ulimit -f 1; exec "$@"', "limit", BIN / "cairn", "export",
+                               self.copy("stage2").parent, self.out], status=1)
         self.assertIn("ulimit -f", said.stderr)
         self.assertEqual(list(self.out.iterdir()), [])
 
@@ -506,16 +477,14 @@ class Export(unittest.TestCase):
 
     def test_a_partition_of_another_checkpoint_does_not_fit(self):
         folder = self.copy("stage2")
-        shutil.copy(ZERO / "stage3_subgroups" / "step2" /
-                    "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", folder)
+        shutil.copy(ZERO / "stage3_subgroups" / "step2" / "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", folder)
         self.refuse(folder, 7, "bf16_zero_pp_rank_1")
 
     def test_parameters_use_their_partitions_up(self):
         for case, file in (("stage1", "mp_rank_00_model_states.pt"),
                            ("stage3", "zero_pp_rank_0_mp_rank_00_model_states.pt")):
             # The shape of the embedding, 11 x 7, becomes a smaller or a larger one.
-            for rows, words in ((b"K\x01", "that no parameter uses"),
-                                (b"K\x1f", "partitions end")):
+            for rows, words in ((b"K\x01", "that no parameter uses"), (b"K\x1f", "partitions end")):
                 folder = self.copy(case)
                 with zipfile.ZipFile(folder / file) as whole:
                     entries = {name: whole.read(name) for name in whole.namelist()}

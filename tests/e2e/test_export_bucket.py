@@ -4,13 +4,11 @@
 export that was killed goes on with the parts that are there."""
 import hashlib
 import os
-import pathlib
-import shutil
 import signal
 import subprocess
-import tempfile
 import unittest
 
+import cases
 from passing import Passing
 from s3world import BUCKET, S3Fault, signed
 from test_export import VECTORS, ZERO
@@ -23,37 +21,30 @@ PLACE = "models/7b"
 SHARDED = ("--max-shard-size", "20MB")
 
 
-class Bucket(unittest.TestCase):
+class Bucket(cases.Case):
     @classmethod
     def setUpClass(cls):
-        cls.kept = pathlib.Path(tempfile.mkdtemp(prefix="cairn-bucket-source-"))
-        cls.addClassCleanup(shutil.rmtree, cls.kept, ignore_errors=True)
+        cls.kept = cases.folder(cls)
         cls.source = cls.kept / "source.safetensors"
         model(cls.source, 24, 500_000)  # 46 MiB
 
     def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-bucket-"))
-        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
-        self.s3 = S3Fault(self.folder)
-        self.addCleanup(self.s3.stop)
-        self.env = {name: value for name, value in os.environ.items()
-                    if not name.startswith("AWS_")}
+        self.s3 = S3Fault(self.folder, case=self)
+        self.env = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
         self.env.update(self.s3.env())
 
     def words(self, *flags, source=None, place=PLACE):
-        return [str(BIN / "cairn"), "export", str(source or self.source), f"s3://{BUCKET}/{place}",
-                *map(str, flags)]
+        return [str(BIN / "cairn"), "export", str(source or self.source), f"s3://{BUCKET}/{place}", *map(str, flags)]
 
     def export(self, *flags, status=0, **where):
-        ran = subprocess.run(self.words(*flags, **where), capture_output=True, text=True,
-                             timeout=300, env=self.env)
+        ran = subprocess.run(self.words(*flags, **where), capture_output=True, text=True, timeout=HANG_S, env=self.env)
         self.assertEqual(ran.returncode, status, ran.stdout + ran.stderr)
         return ran
 
     def in_a_folder(self, *flags, source=None):
         out = self.folder / f"whole-{len(list(self.folder.iterdir()))}"
         subprocess.run([BIN / "cairn", "export", source or self.source, out, *map(str, flags)],
-                       check=True, capture_output=True, timeout=300)
+                       check=True, capture_output=True, timeout=HANG_S)
         return content(out)
 
     def there(self, place=PLACE):
@@ -69,8 +60,7 @@ class Bucket(unittest.TestCase):
 
     def parts(self):
         """(key, number) of each part that was taken."""
-        return [(line["key"], line["part"]) for line in self.s3.journal(op="part")
-                if line["status"] == 200]
+        return [(line["key"], line["part"]) for line in self.s3.journal(op="part") if line["status"] == 200]
 
     def nothing_is_left(self):
         self.assertEqual((self.s3.keys(""), self.s3.uploads("")), ({}, []))
@@ -91,8 +81,7 @@ class Bucket(unittest.TestCase):
 
     def test_no_name_is_given_before_all_parts_are_there_and_the_index_comes_last(self):
         self.export(*SHARDED)
-        lines = [(line["op"], line["key"].rsplit("/", 1)[-1]) for line in self.s3.journal()
-                 if line["status"] < 300]
+        lines = [(line["op"], line["key"].rsplit("/", 1)[-1]) for line in self.s3.journal() if line["status"] < 300]
         completes = [i for i, (op, _) in enumerate(lines) if op == "complete"]
         self.assertEqual(len(completes), 3)
         self.assertLess(max(i for i, (op, _) in enumerate(lines) if op == "part"), completes[0])
@@ -101,8 +90,7 @@ class Bucket(unittest.TestCase):
 
     def test_killed_at_any_request_it_goes_on_with_the_parts_that_are_there(self):
         wanted = self.in_a_folder(*SHARDED)
-        windows = sum(-(-size // WINDOW) for name, (size, _) in wanted.items()
-                      if not name.endswith(".json"))
+        windows = sum(-(-size // WINDOW) for name, (size, _) in wanted.items() if not name.endswith(".json"))
         for rule in ("op=put nth=2", "op=create nth=1", "op=create nth=3", "op=part nth=3",
                      "op=part nth=6", "op=complete nth=1", "op=complete nth=2",
                      "op=put key=*index.json"):
@@ -146,8 +134,7 @@ class Bucket(unittest.TestCase):
         self.assertEqual(self.there(), self.in_a_folder(*SHARDED))
 
     def test_an_export_of_another_machine_is_waited_for_and_takes_nothing_back_once_it_was_taken_over(self):
-        machine = self.folder / "machine"  # a folder for temporary files of its own is another machine
-        machine.mkdir()
+        machine = cases.made(self.folder / "machine")  # a folder for temporary files of its own is another machine
         clock, other = Passing(), Passing()
         running = self.begun(TMPDIR=str(machine), **other.env())
         said = (self.folder / "said").open("w+")
@@ -217,8 +204,7 @@ class Bucket(unittest.TestCase):
 
     def test_uploads_that_somebody_aborted_are_begun_anew(self):
         self.s3.rules("op=complete nth=1 : req-stall@100%")
-        running = subprocess.Popen(self.words(), env=self.env, stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.DEVNULL)
+        running = subprocess.Popen(self.words(), env=self.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_until(lambda: self.s3.acted() or running.poll() is not None, every=0.005)
         running.kill()
         running.wait()
@@ -239,11 +225,12 @@ class Bucket(unittest.TestCase):
     def test_a_file_that_comes_meanwhile_is_not_replaced(self):
         for name in ("model-00002-of-00003.safetensors", "model.safetensors.index.json"):
             self.s3.ask("reset", "")
-            self.s3.rules("op=complete nth=1 : delay=3000")
+            self.s3.rules("op=complete nth=1 : held")
             running = subprocess.Popen(self.words(*SHARDED), env=self.env, text=True,
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             wait_until(lambda: self.s3.acted() or running.poll() is not None, every=0.005)
             self.put(name)
+            self.s3.rules("")
             _, said = running.communicate(timeout=HANG_S)
             self.assertEqual(running.returncode, 6, said)
             self.assertIn(f"{name} already", said)

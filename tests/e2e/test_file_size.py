@@ -4,10 +4,10 @@
 is set on the running process, and taken away again."""
 import os
 import resource
-import subprocess
 import unittest
 
-from world import BIN, HANG_S, wait_until, World
+import cases
+from world import wait_until, World
 
 NO_LIMIT = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 SOURCE_BYTES = 4 << 20
@@ -20,10 +20,8 @@ def limit(daemon, size):
 
 class FileSize(unittest.TestCase):
     def setUp(self):
-        self.world = World(server_arguments=["--check-interval", "100ms"])
-        self.addCleanup(self.world.close)
-        self.source = self.world.root / "source"
-        self.source.write_bytes(os.urandom(SOURCE_BYTES))
+        self.world = World(server_arguments=["--check-interval", "100ms"], case=self)
+        self.source = cases.file(self.world.root / "source", os.urandom(SOURCE_BYTES))
 
     def await_ready(self, status):
         def look():
@@ -42,25 +40,18 @@ class FileSize(unittest.TestCase):
     def test_a_save_of_an_uploader_that_may_not_write_waits_until_it_may(self):
         uploader = self.world.uploaders[0]
         limit(uploader, ABOVE_THE_JOURNAL_BYTES)
-        with subprocess.Popen(
-                [BIN / "cairn", "put", self.source, "size/run@1"], stderr=subprocess.PIPE, text=True,
-                env={**os.environ, "CAIRN_URL": self.world.url, "CAIRN_PROGRESS": "none",
-                     "CAIRN_SOCKET": self.world.socket()}) as put:
-            wait_until(lambda: "send.retry" in uploader.log.read_text() or
-                       uploader.process.poll() is not None)
-            resource.prlimit(uploader.process.pid, resource.RLIMIT_FSIZE, NO_LIMIT)
-            self.assertEqual(put.wait(HANG_S), 0, put.stderr.read() + self.world.logs())
+        put = self.world.begin("put", self.source, "size/run@1")
+        wait_until(lambda: "send.retry" in uploader.log.read_text() or uploader.process.poll() is not None)
+        resource.prlimit(uploader.process.pid, resource.RLIMIT_FSIZE, NO_LIMIT)
+        self.world.ended(put)
         self.world.cairn("verify", "size/run@1")
 
     def test_a_get_that_may_not_write_says_that_the_file_is_too_large(self):
         self.world.cairn("put", self.source, "size/run@1")
-        done = subprocess.run(
-            [BIN / "cairn", "get", "size/run@1", "-d", self.world.root / "back"],
-            capture_output=True, text=True, timeout=HANG_S, check=False,
-            env={**os.environ, "CAIRN_URL": self.world.url, "CAIRN_PROGRESS": "none"},
+        done = self.world.cairn(
+            "get", "size/run@1", "-d", self.world.root / "back", status=1,
             preexec_fn=lambda: resource.setrlimit(  # pylint: disable=subprocess-popen-preexec-fn
                 resource.RLIMIT_FSIZE, (SOURCE_BYTES // 2, resource.RLIM_INFINITY)))
-        self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn("File too large", done.stderr)
 
 

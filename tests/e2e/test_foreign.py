@@ -3,8 +3,8 @@
 """Other people's S3 clients read what Cairn wrote, and Cairn reads what they wrote: a checkpoint that
 they copied object by object to another prefix verifies there. On what AWS_* variables name.
 
-A client that is not installed is fetched into a folder of its own below the temporary one, from PyPI
-or Debian; nothing is installed into the system. Where that does not work it is skipped by name."""
+A client that is not installed is fetched into a folder of its own below build/, from PyPI or Debian; nothing is
+installed into the system. Where that does not work it is skipped by name."""
 import functools
 import hashlib
 import json
@@ -19,11 +19,12 @@ import urllib.error
 import urllib.request
 import uuid
 
+import cases
 from patience import HANG_S
 from s3world import RealS3, S3World, run
 
 MIB = 1 << 20
-CLIENTS = pathlib.Path(tempfile.gettempdir()) / "cairn-clients"
+CLIENTS = pathlib.Path(__file__).parents[2] / "build" / "clients"
 FETCH_S = 120
 # name: (how it is fetched into the folder where it runs, where the program then lies)
 PIP = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
@@ -42,7 +43,7 @@ def program(name):
         return shutil.which(name)
     kept = CLIENTS / name
     if not (kept / path).exists():
-        CLIENTS.mkdir(exist_ok=True)
+        CLIENTS.mkdir(parents=True, exist_ok=True)
         fresh = pathlib.Path(tempfile.mkdtemp(dir=CLIENTS))
         try:
             subprocess.run(command, cwd=fresh, check=True, timeout=FETCH_S, capture_output=True)
@@ -71,19 +72,12 @@ class Foreign(unittest.TestCase):
         cls.s3 = RealS3()
         cls.prefix = f"foreign-{uuid.uuid4()}"
         cls.world = S3World(cls.s3, cls.prefix, bucket=cls.s3.bucket, debug=False,
-                            uploader_arguments=["--part-size", "5MiB"])
-        cls.tree = cls.world.root / "tree"
-        cls.tree.mkdir()
+                            uploader_arguments=["--part-size", "5MiB"], case=cls)
+        cases.at_the_end(cls, cls.world.audit)
+        cls.tree = cases.made(cls.world.root / "tree")
         for name, size in (("big.bin", 17 * MIB + 3), ("a b+c.bin", MIB), ("small", 10)):
             (cls.tree / name).write_bytes(os.urandom(size))
         cls.world.cairn("put", cls.tree, "f/run@1")
-
-    @classmethod
-    def tearDownClass(cls):
-        try:
-            cls.world.audit()
-        finally:
-            cls.world.close()
 
     def check_bytes(self, folder):
         """folder holds the objects below the prefix."""
@@ -106,8 +100,7 @@ class Foreign(unittest.TestCase):
             self.assertEqual(crcs[prefix + key[len(self.prefix):]], crc, key)
 
     def folder(self, name):
-        path = self.world.root / name
-        path.mkdir()
+        path = cases.made(self.world.root / name)
         return path
 
     def test_objects_are_read_and_copied_by_boto3(self):

@@ -5,19 +5,15 @@ import json
 import os
 import unittest
 
+import cases
 from world import World, wait_until
 
 
 class Forget(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.world = World()
-        cls.file = cls.world.root / "file"
-        cls.file.write_bytes(os.urandom(10_000))
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.world.close()
+        cls.world = World(case=cls)
+        cls.file = cases.file(cls.world.root / "file", os.urandom(10_000))
 
     def saved(self, run, *steps):
         for step in steps:
@@ -25,20 +21,10 @@ class Forget(unittest.TestCase):
         return run
 
     def ask(self, *words, status=0):
-        return json.loads(self.world.cairn(*words, "--json", status=status).stdout)
+        return self.world.json(*words, status=status)
 
     def kept(self, run):
         return [item["step"] for item in self.ask("ls", run) if not item["trashed"]]
-
-    def on_a_terminal(self, answer, *words, status=1):
-        """What the command asks when a terminal is its standard input and this is typed: a no."""
-        leader, terminal = os.openpty()
-        try:
-            os.write(leader, answer.encode())
-            return self.world.cairn(*words, status=status, stdin=terminal).stderr
-        finally:
-            os.close(terminal)
-            os.close(leader)
 
     def test_a_plan_is_shown_and_carried_out_only_with_yes(self):
         run = self.saved("f/plan", 100, 200, 300, 400)
@@ -57,7 +43,7 @@ class Forget(unittest.TestCase):
         said = self.world.cairn("forget", run, *rules, status=2).stderr
         self.assertIn("say --yes", said)
         for answer in ("n\n", "\n"):
-            self.assertIn("[y/N]", self.on_a_terminal(answer, "forget", run, *rules))
+            self.assertIn("[y/N]", self.world.on_a_terminal(answer, "forget", run, *rules))
         self.assertEqual(self.kept(run), [400, 300, 200, 100])
         self.assertIn("1 in the trash", self.world.cairn("forget", run, *rules, "--yes").stdout)
         self.assertEqual(self.kept(run), [400, 200, 100])
@@ -104,7 +90,7 @@ class Forget(unittest.TestCase):
             self.assertNotIn("several/own", said)
             self.world.cairn("policy", "unset", *target)
             self.assertIn("of each run. Set it? [y/N]",
-                          self.on_a_terminal("n\n", "policy", "set", *target, "--keep-last", "1"))
+                          self.world.on_a_terminal("n\n", "policy", "set", *target, "--keep-last", "1"))
             self.assertIsNone(self.ask("policy", "get", *target)["from"])
             # A metric of one of them is enough; one of none is a mistake.
             best = ("--keep-last", "1", "--keep-best", "1:loss:min")
@@ -136,10 +122,10 @@ class Forget(unittest.TestCase):
                             (("--keep-best", "1:loss:min", "--keep-best", "1:acc:max"), [4, 3, 1])):
             plan = self.ask("forget", run, *rules, "--dry-run")
             self.assertEqual([row["step"] for row in plan["versions"] if row["fate"] == "keep"], kept)
-        asked = self.on_a_terminal("n\n", "policy", "set", run, "--keep-last", "1")
+        asked = self.world.on_a_terminal("n\n", "policy", "set", run, "--keep-last", "1")
         self.assertIn("4 checkpoints would go into the trash with the next commit. Set it? [y/N]", asked)
         self.assertIsNone(self.ask("policy", "get", run)["from"])
-        self.on_a_terminal("y\n", "policy", "set", run, "--keep-last", "1", status=0)
+        self.world.on_a_terminal("y\n", "policy", "set", run, "--keep-last", "1", status=0)
         self.assertEqual(self.ask("policy", "get", run)["from"], "run")
 
     def test_many_runs_and_whole_projects_are_shown_each_by_itself_and_removed_at_once(self):
@@ -150,7 +136,7 @@ class Forget(unittest.TestCase):
         self.assertEqual([line.split()[2] for line in shown.splitlines() if line.startswith("Policy (run")],
                          ["many/a,", "many/b,", "other/c,"])  # each once
         self.assertIn("6 checkpoints of 3 runs would go", self.world.cairn(*words, status=2).stderr)
-        self.assertIn("[y/N]", self.on_a_terminal("n\n", *words))
+        self.assertIn("[y/N]", self.world.on_a_terminal("n\n", *words))
         self.assertEqual([self.kept(run) for run in ("many/a", "many/b", "other/c")], [[3, 2, 1]] * 3)
         plans = self.ask(*words, "--yes")
         self.assertEqual([(f'{plan["project"]}/{plan["run"]}', plan["removed"]) for plan in plans],
@@ -240,7 +226,7 @@ class Forget(unittest.TestCase):
                          {"versions": 1, "bytes": 10_000, "open": 0})
         for word in ("--dry-run", "--detach"):
             self.assertIn("is for --run", self.world.cairn("rm", f"{run}@3", word, status=2).stderr)
-        asked = self.on_a_terminal("hole\n", "rm", run, "--run")
+        asked = self.world.on_a_terminal("hole\n", "rm", run, "--run")
         self.assertIn("1 checkpoint of 9.8 KiB go into the trash, 0 open saves be given up", asked)
         self.assertIn("Type whole to put all of it into the trash", asked)
         done = json.loads(wait_until(lambda: self.try_remove(run, "--json")).stdout)
@@ -283,8 +269,7 @@ class Forget(unittest.TestCase):
         rows = {row["state"]: row for row in self.ask("du", run)}
         self.assertEqual({name: row["count"] for name, row in rows.items()}, {"committed": 1, "trash": 1})
         self.assertIn("i/pin", self.world.cairn("du").stdout)
-        self.assertEqual(self.world.cairn("label", "i/pin", "team=nlp").stdout,
-                         "i/pin has labels team=nlp\n")
+        self.assertEqual(self.world.cairn("label", "i/pin", "team=nlp").stdout, "i/pin has labels team=nlp\n")
         self.world.cairn("metric", f"{run}@2", "loss=low", status=2)
         self.world.cairn("metric", run, "loss=1", status=2)
 

@@ -3,18 +3,14 @@
 """--output yaml, wide and --fields: the values are those of --json, whatever texts people chose; and what
 ls and show say for people."""
 import json
-import os
-import pathlib
 import re
-import shutil
-import subprocess
-import tempfile
 import unittest
 import urllib.request
 
 import yaml
 
-from world import BIN, HANG_S, World
+import cases
+from world import HANG_S, World
 
 # What readers of YAML 1.1 or 1.2 would take for something else.
 TEXTS = ["no", "1e3", "2026-01-01", "- x", "a: b", "ä\u2028b", "two\nlines", "~", "0x10", "=", "*a",
@@ -34,8 +30,8 @@ def without_ages(value):
 class Forms(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.world = World()
-        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-forms-"))
+        cls.world = World(case=cls)
+        cls.folder = cases.folder(cls)
         (cls.folder / "a.txt").write_text("a")
         for step in (1, 2, 3):
             cls.world.cairn("put", cls.folder, f"forms/run@{step}")
@@ -43,11 +39,6 @@ class Forms(unittest.TestCase):
             if text.isprintable():
                 cls.world.cairn("label", "forms/run@2", f"l{number}={text}", status=None)
         cls.world.cairn("put", cls.folder, "forms/empty@1")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.world.close()
-        shutil.rmtree(cls.folder, ignore_errors=True)
 
     def test_what_people_say_of_a_checkpoint_stands_in_ls_and_show_with_its_events(self):
         cairn = self.world.cairn
@@ -85,9 +76,7 @@ class Forms(unittest.TestCase):
         self.assertRegex(happened[5], r"annotated +127.0.0.1 +note, pinned *$")
 
     def say(self, *words, status=0):
-        ran = subprocess.run([BIN / "cairn", *words], capture_output=True, text=True, timeout=HANG_S,
-                             env={**os.environ, "CAIRN_URL": self.world.addresses()})
-        self.assertEqual(ran.returncode, status, ran.stdout + ran.stderr)
+        ran = self.world.cairn(*words, status=status)
         return ran.stdout if status == 0 else ran.stderr
 
     def test_yaml_is_read_back_to_what_json_says(self):
@@ -119,17 +108,13 @@ class Forms(unittest.TestCase):
     def test_fields_are_the_same_values_under_the_names_that_were_asked_for(self):
         whole = json.loads(self.say("ls", "forms/run", "--json"))
         for form in ("json", "yaml"):
-            told = yaml.safe_load(self.say("ls", "forms/run", "-o", form, "--fields",
-                                           "step,version,labels.l0"))
+            told = yaml.safe_load(self.say("ls", "forms/run", "-o", form, "--fields", "step,version,labels.l0"))
             self.assertEqual(told, [{"step": row["step"], "version": row["version"],
                                      "labels.l0": row["labels"].get("l0")} for row in whole])
         lines = self.say("ls", "forms/run", "-o", "jsonl", "--fields", "labels.l0").splitlines()
-        self.assertEqual([json.loads(line)["labels.l0"] for line in lines],
-                         [row["labels"].get("l0") for row in whole])
-        self.assertEqual(json.loads(self.say("show", "forms/run@2", "--json", "--fields", "step")),
-                         {"step": 2})
-        self.assertEqual(self.say("ls", "forms/run", "--state", "gone", "--json",
-                                  "--fields", "no-such").strip(), "[]")
+        self.assertEqual([json.loads(line)["labels.l0"] for line in lines], [row["labels"].get("l0") for row in whole])
+        self.assertEqual(json.loads(self.say("show", "forms/run@2", "--json", "--fields", "step")), {"step": 2})
+        self.assertEqual(self.say("ls", "forms/run", "--state", "gone", "--json", "--fields", "no-such").strip(), "[]")
 
     def test_a_field_that_is_not_there_is_named_with_those_that_are(self):
         for words in (("ls", "forms/run"), ("show", "forms/run@2")):
@@ -137,15 +122,13 @@ class Forms(unittest.TestCase):
                 said = self.say(*words, "-o", form, "--fields", "step,stat", status=2)
                 self.assertIn("there is no stat; there are ", said)
                 self.assertIn("state", said)
-        self.assertIn("there is no stat", self.say("ls", "forms/run", "-o", "jsonl", "--fields",
-                                                   "step,stat", status=2))
+        self.assertIn("there is no stat", self.say("ls", "forms/run", "-o", "jsonl", "--fields", "step,stat", status=2))
         self.assertIn("json, jsonl or yaml", self.say("ls", "--fields", "run", status=2))
         self.assertIn("empty name", self.say("ls", "--json", "--fields", "run,", status=2))
         self.assertIn("wide, json", self.say("ls", "-o", "xml", status=2))
 
     def test_sizes_are_in_powers_of_two_or_of_ten_or_in_bytes_and_json_has_bytes_always(self):
-        file = self.folder / "large"
-        file.write_bytes(b"x" * 1_500_000)
+        file = cases.file(self.folder / "large", b"x" * 1_500_000)
         self.world.cairn("put", file, "sizes/run@1")
         bytes_of = json.loads(self.say("ls", "sizes/run", "--json"))[0]["bytes"]
         self.assertGreaterEqual(bytes_of, 1_500_000)

@@ -1,19 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: engines=again
+# ctest: seconds=100 engines=again
+# ctest: as=full_behind with="Full FullCopies Commands Inodes" seconds=70 env=CAIRN_TEST_BEHIND=1
 """A folder store that is full, or read-only, for a moment: the save waits with its bytes where they
 were staged, and is committed once there is room again. The folder is a real file system of its own,
-in a mount namespace of this test's."""
+in a mount namespace of this test's.
+
+Q55: one of two nodes without the mount. Nothing of it is committed without its bytes, nothing is
+lost, and nothing lies on the node's own disk. A mount is a link to the store's folder; where it is
+away there is an empty folder.
+
+readyz while the disk of a folder store is full, read-only or gives I/O errors: 503 with a
+sentence that names the store and what to do, and 200 again when that is over. Each is a real file
+system, in a mount namespace of this test's."""
 import json
 import os
 import pathlib
-import shutil
-import subprocess
+import re
 import tempfile
 import unittest
 
+import cases
 import mounted
+from build_folder import preload
 from signs import go_round
-from world import BIN, files_below, HANG_S, wait_until, World
+from world import BIN, Job, World, files_below, wait_until
 
 RUN = "full/run"
 ZERO = pathlib.Path(__file__).resolve().parents[1] / "vectors/deepspeed/stage2"
@@ -26,39 +36,28 @@ LEFT_OVER_BYTES = MIB
 class Full(unittest.TestCase):
     def setUp(self):
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="cairn-full-"))
-        self.store = self.root / "store"
-        self.store.mkdir()
-        self.assertTrue(mounted.mount(self.store, "tmpfs", "-t", "tmpfs", "-o",
-                                      "size=96m,mode=0777"))
+        self.store = cases.made(self.root / "store")
+        self.assertTrue(mounted.mount(self.store, "tmpfs", "-t", "tmpfs", "-o", "size=96m,mode=0777"))
         self.world = World(store=str(self.store), root=self.root,
                            server_arguments=["--sweep-interval", "200ms"],
                            uploader_arguments=["--heartbeat", "200ms"])
         self.addCleanup(self.close)
-        self.trainer = None
 
     def close(self):
-        if self.trainer and self.trainer.poll() is None:
-            self.trainer.kill()
         mounted.mount(self.store, "none", "-o", "remount,rw")
         try:
             self.world.close()
         finally:
             mounted.unmount(self.store)
 
-    def start_job(self, **further):
-        env = {**os.environ, **further, "CAIRN_JOB": "full", "TRAINER_ROWS": "4", "TRAINER_AHEAD": "4000",
-               "CAIRN_SOCKET": self.world.socket()}
-        self.trainer = subprocess.Popen(
-            [BIN / "tests/trainer", RUN, "0", "1", *map(str, STEPS)], stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, env=env)
+    def start_job(self, **more):
+        self.job = Job(self.world, "full", 1, STEPS, run=RUN, rows=4, ahead=4000, case=self, **more)
 
     def states(self):
-        _, _, body = self.world.get(f"/v1/runs/{RUN}/checkpoints?limit=1000")
-        return {i["step"]: i["state"] for i in json.loads(body).get("items", [])}
+        return self.world.states(RUN)
 
     def refused(self):
-        log = (self.root / "uploader-0.log").read_text(errors="replace")
-        return any("send.retry" in line for line in log.splitlines())
+        return "send.retry" in self.world.log("uploader-0")
 
     def wait_for_refusals(self):
         """Five tries of a step were all there were before: they took less than a second."""
@@ -66,12 +65,12 @@ class Full(unittest.TestCase):
         go_round(self.world.uploaders[0].process.pid, "sender", 40)
 
     def ends_well(self):
-        out, _ = self.trainer.communicate(timeout=HANG_S)
-        problems = {line for line in out.splitlines() if line.startswith('{"problem"')}
+        (status, lines, said), = self.job.end()
+        problems = [line for line in lines if "problem" in line]
         # Of a store that takes nothing for five seconds it is told, too, and goes on.
-        self.assertLessEqual(problems, {'{"problem":"unavailable"}'})
-        self.assertTrue(problems or self.trainer.returncode == 0, out + self.world.logs())
-        wait_until(lambda: [s for s in STEPS if self.states().get(s) == "committed"] == STEPS)
+        self.assertTrue(all(line == {"problem": "unavailable"} for line in problems), problems)
+        self.assertTrue(problems or status == 0, said + self.world.logs())
+        wait_until(lambda: self.world.committed(RUN) == STEPS)
         self.world.cairn("verify", f"{RUN}@{STEPS[-1]}")
 
     def test_a_save_outlives_a_folder_that_is_full_for_a_moment(self):
@@ -83,22 +82,18 @@ class Full(unittest.TestCase):
         self.ends_well()
 
     def test_a_put_says_while_it_waits_that_the_folder_is_full(self):
-        tree = self.root / "tree"
-        tree.mkdir()
-        (tree / "large").write_bytes(os.urandom(8 * MIB))
+        tree = cases.tree(self.root / "tree", {"large": 8 * MIB})
         filler = mounted.fill(self.store, LEFT_OVER_BYTES)
-        putting = subprocess.Popen(
-            [BIN / "cairn", "put", tree, "full/put@1", "--progress", "none"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, env={**os.environ, "CAIRN_URL": self.world.addresses(), "CAIRN_SOCKET": self.world.socket()})
+        putting = self.world.begin("put", tree, "full/put@1", "--progress", "none")
         line = next((line for line in putting.stderr if "the store fails, and is tried on" in line), "")
         self.assertIn("No space left on device", line)
         filler.unlink()
-        self.assertEqual((putting.communicate(timeout=HANG_S)[1], putting.returncode), ("", 0))
+        self.assertEqual(self.world.ended(putting)[1], "")
         self.world.cairn("verify", "full/put@1")
 
     def test_a_save_outlives_a_folder_that_is_read_only_for_a_moment(self):
         hold = self.root / "hold"
-        self.start_job(TRAINER_HOLD=str(hold))
+        self.start_job(hold=hold)
         (self.root / "hold.1").touch()
         wait_until(lambda: self.states().get(1) == "committed")
         wait_until(lambda: mounted.mount(self.store, "none", "-o", "remount,ro"))  # between two writers
@@ -114,22 +109,13 @@ class FullCopies(unittest.TestCase):
     SIZES = {"a.bin": 5 * MIB, "b.bin": 3 * MIB}
 
     def setUp(self):
-        self.root = pathlib.Path(tempfile.mkdtemp(prefix="cairn-full-"))
-        self.addCleanup(shutil.rmtree, self.root, ignore_errors=True)
-        self.far = self.root / "far"
-        self.far.mkdir()
+        self.root = cases.folder(self)
+        self.far = cases.made(self.root / "far")
         self.assertTrue(mounted.mount(self.far, "tmpfs", "-t", "tmpfs", "-o", "size=32m,mode=0777"))
         self.addCleanup(mounted.unmount, self.far)
         self.world = World(root=self.root, server_arguments=[
-            "--stores", f"main,far={self.far}", "--sweep-interval", "200ms", "--trash-grace", "0ms"])
-        self.addCleanup(self.world.close)
-        self.model = self.root / "model"
-        self.model.mkdir()
-        for name, size in self.SIZES.items():
-            (self.model / name).write_bytes(os.urandom(size))
-
-    def copies(self, step):
-        return {copy["store"]: copy["state"] for copy in self.world.version(RUN, step)["copies"]}
+            "--stores", f"main,far={self.far}", "--sweep-interval", "200ms", "--trash-grace", "0ms"], case=self)
+        self.model = cases.tree(self.root / "model", self.SIZES)
 
     def far_files(self):
         """Without what fills the disk."""
@@ -146,9 +132,8 @@ class FullCopies(unittest.TestCase):
         self.world.cairn("put", self.model, f"{RUN}@1")
         filler = mounted.fill(self.far, LEFT_OVER_BYTES)
         said = self.world.cairn("promote", f"{RUN}@1", "--to", "far", status=1).stderr
-        self.assertIn("no room left in store far; make room, and it goes on by itself", said)
-        self.assertIn("No space left on device", said)
-        self.assertEqual(self.copies(1), {"main": "whole", "far": "making"})
+        cases.has(said, "no room left in store far; make room, and it goes on by itself", "No space left on device")
+        self.assertEqual(self.world.copies(f"{RUN}@1"), {"main": "whole", "far": "making"})
         self.assertFalse([path for path in files_below(self.far) if path.name == "committed.json"])
         wait_until(lambda: not [path for path in files_below(self.far) if path.suffix == ".tmp"], 60)  # of a next try
         self.assertRegex((self.root / "server.log").read_text(), r"copy.delayed .* store=far .*no room left in store far")
@@ -165,7 +150,7 @@ class FullCopies(unittest.TestCase):
         self.assertEqual(len(kept), 1)
         filler.unlink()
         self.world.cairn("promote", f"{RUN}@1", "--to", "far")
-        self.assertEqual(self.copies(1), {"main": "whole", "far": "whole"})
+        self.assertEqual(self.world.copies(f"{RUN}@1"), {"main": "whole", "far": "whole"})
         self.assertEqual({path: path.stat().st_ino for path in kept}, kept)
         self.is_given_back(1, "--store", self.far)
 
@@ -174,36 +159,28 @@ class FullCopies(unittest.TestCase):
         mounted.fill(self.far, LEFT_OVER_BYTES)
         self.world.cairn("promote", f"{RUN}@1", "--to", "far", status=1)
         self.world.cairn("demote", f"{RUN}@1", "--from", "far")
-        self.assertEqual(self.copies(1), {"main": "whole"})
+        self.assertEqual(self.world.copies(f"{RUN}@1"), {"main": "whole"})
         self.assertFalse([path for path in files_below(self.far / RUN) if "000000000001" in path.parts])
         self.is_given_back(1)
 
     def test_a_full_store_loses_a_copy_and_keeps_the_last_one(self):
-        for step in (1, 2):
-            self.world.cairn("put", self.model, f"{RUN}@{step}")
-            self.world.cairn("promote", f"{RUN}@{step}", "--to", "far")
+        self.world.put(self.model, f"{RUN}@1", f"{RUN}@2", to="far")
         mounted.fill(self.far).rename(self.far / "more")  # to the last byte
         self.world.cairn("demote", f"{RUN}@1", "--from", "far")  # which makes room
-        self.assertEqual(self.copies(1), {"main": "whole"})
+        self.assertEqual(self.world.copies(f"{RUN}@1"), {"main": "whole"})
         mounted.fill(self.far)
         self.world.cairn("demote", f"{RUN}@2", "--from", "main")  # whose other copy is looked at there
-        self.assertEqual(self.copies(2), {"far": "whole"})
+        self.assertEqual(self.world.copies(f"{RUN}@2"), {"far": "whole"})
         self.world.cairn("demote", f"{RUN}@2", "--from", "far", status=6)
         for step in (1, 2):
             self.is_given_back(step)
 
     def damage(self, name, offset=-1):
         path, = [path for path in files_below(self.far) if path.name == name]
-        path.chmod(0o644)
-        data = bytearray(path.read_bytes())
-        data[offset] ^= 1
-        with open(path, "r+b") as file:  # in place: there is no room for another
-            file.write(data)
-        return path
+        return cases.flip(path, offset)  # in place: there is no room for another
 
     def test_a_repair_in_a_full_store_says_so_keeps_what_is_there_and_mends_it_when_there_is_room(self):
-        self.world.cairn("put", self.model, f"{RUN}@1")
-        self.world.cairn("promote", f"{RUN}@1", "--to", "far")
+        self.world.put(self.model, f"{RUN}@1", to="far")
         self.damage("a.bin")
         self.damage("manifest.json", 40)
         filler = mounted.fill(self.far)
@@ -218,7 +195,7 @@ class FullCopies(unittest.TestCase):
         self.assertEqual(self.far_files(), damaged)
         self.is_given_back(1)
         filler.unlink()
-        mended = json.loads(self.world.cairn("verify", f"{RUN}@1", "--repair", "--json").stdout)
+        mended = self.world.json("verify", f"{RUN}@1", "--repair")
         self.assertEqual((mended["ok"], mended["mended"]), (True, 2))
         self.is_given_back(1, "--store", self.far)
 
@@ -227,30 +204,24 @@ class Commands(unittest.TestCase):
     """What writes files says how much room it wants, and leaves none of them half written."""
 
     def setUp(self):
-        self.root = pathlib.Path(tempfile.mkdtemp(prefix="cairn-full-"))
-        self.addCleanup(shutil.rmtree, self.root, ignore_errors=True)
-        self.disk = self.root / "disk"
-        self.disk.mkdir()
+        self.root = cases.folder(self)
+        self.disk = cases.made(self.root / "disk")
         self.assertTrue(mounted.mount(self.disk, "tmpfs", "-t", "tmpfs", "-o", "size=1m,mode=0777"))
         self.addCleanup(mounted.unmount, self.disk)
 
     def test_an_export_to_a_full_disk_says_what_it_needs_and_leaves_nothing(self):
         filler = mounted.fill(self.disk)
         words = [BIN / "cairn", "export", ZERO, self.disk / "out"]
-        said = subprocess.run(words, capture_output=True, text=True, timeout=HANG_S)
-        self.assertEqual(said.returncode, 1, said)
+        said = cases.run(words, status=1)
         self.assertRegex(said.stderr, r"No space left on device: [0-9.]+ KiB are needed and 0 B free")
         self.assertIn("name a folder on another disk", said.stderr)
         self.assertEqual(list((self.disk / "out").iterdir()), [])
         filler.unlink()
-        subprocess.run(words, check=True, capture_output=True, timeout=HANG_S)
+        cases.run(words, text=False)
 
     def test_a_get_to_a_full_disk_says_what_it_needs_and_goes_on_when_there_is_room(self):
-        world = World(root=self.root)
-        self.addCleanup(world.close)
-        source = self.root / "source"
-        source.mkdir()
-        (source / "a.bin").write_bytes(os.urandom(300000))
+        world = World(root=self.root, case=self)
+        source = cases.tree(self.root / "source", {"a.bin": 300000})
         world.cairn("put", source, "full/got@1")
         filler = mounted.fill(self.disk, 100000)
         for more in ((), ("--store", world.store)):
@@ -266,20 +237,198 @@ class Commands(unittest.TestCase):
 class Inodes(unittest.TestCase):
     def test_a_file_system_without_inodes_is_said_as_that(self):
         root = pathlib.Path(tempfile.mkdtemp(prefix="cairn-inodes-"))
-        back = root / "back"
-        back.mkdir()
+        back = cases.made(root / "back")
         self.assertTrue(mounted.mount(back, "tmpfs", "-t", "tmpfs", "-o", "size=96m,nr_inodes=30,mode=0777"))
         self.addCleanup(mounted.unmount, back)
-        world = World(root=root)
-        self.addCleanup(world.close)
-        tree = root / "tree"
-        tree.mkdir()
-        for number in range(60):
-            (tree / str(number)).write_bytes(b"x")
-        world.cairn("put", tree, "full/inodes@1")
+        world = World(root=root, case=self)
+        world.cairn("put", cases.tree(root / "tree", {str(number): b"x" for number in range(60)}), "full/inodes@1")
         said = world.cairn("get", "full/inodes@1", "-d", back, status=None)
         self.assertNotEqual(said.returncode, 0)
         self.assertIn("no inode is left", said.stderr)
+
+
+MOUNT_RUN = "mount/run"
+RANKS, MOUNT_STEPS = 2, list(range(1, 9))
+
+
+class Mount(unittest.TestCase):
+    def setUp(self):
+        self.world = World(uploader_arguments=["--heartbeat", "200ms"],
+                           env={"CAIRN_STORE_FAULT": "put:*:*:delay@30; complete:*:*:delay@30"}, case=self)
+        self.mount = self.world.root / "mount-1"
+
+    def second_node(self, mounted):
+        if mounted:
+            self.mount.symlink_to(self.world.store)
+        else:
+            self.mount.mkdir()
+        uploader = self.world.make_uploader(1)
+        uploader.command[uploader.command.index("--store") + 1] = str(self.mount)
+        self.world.uploaders.append(uploader)
+        uploader.start()
+
+    def mount_goes(self):
+        self.mount.unlink()
+        self.mount.mkdir()
+
+    def mount_comes(self):
+        self.assertEqual(self.on_own_disk(), [])
+        self.mount.rmdir()
+        self.mount.symlink_to(self.world.store)
+
+    def on_own_disk(self):
+        return [p for p in pathlib.Path(self.mount).rglob("*") if p.is_file()]
+
+    def start_job(self):
+        self.job = Job(self.world, "mount", RANKS, MOUNT_STEPS, run=MOUNT_RUN, ahead=4000, case=self)
+
+    def states(self):
+        return self.world.states(MOUNT_RUN)
+
+    def test_q55_a_node_that_never_had_its_mount_takes_no_job_and_nothing_is_committed(self):
+        self.second_node(mounted=False)
+        self.start_job()
+        status, lines, err = self.job.end()[1]
+        self.assertNotEqual(status, 0, lines)
+        self.assertIn("store", err)
+        self.assertNotIn("committed", self.states().values())
+        self.assertEqual(self.on_own_disk(), [])
+
+    def test_q55_file_handles_that_went_stale_are_a_mount_that_is_away(self):
+        away = self.world.root / "away"
+        uploader = self.world.make_uploader(1)
+        uploader.env = {
+            **uploader.env, **preload("stale"),
+            "LIBSTALE_ROOT": str(self.world.store), "LIBSTALE_WHILE": str(away),
+            "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
+        self.world.uploaders.append(uploader)
+        uploader.start()
+        self.start_job()
+        for reached in (2, 4):
+            wait_until(lambda: max(self.states(), default=0) >= reached, 60)
+            away.touch()
+            go_round(uploader.process.pid, times=10)  # it looks, and looks again
+            wait_until(lambda: "store.not_ready" in uploader.log.read_text())
+            away.unlink()
+        self.expect_all_committed()
+
+    def test_q55_a_restart_while_the_mount_is_away_loses_nothing(self):
+        self.second_node(mounted=True)
+        self.start_job()
+        wait_until(lambda: max(self.states(), default=0) >= 3, 60)
+        self.world.uploaders[1].kill()
+        self.mount_goes()
+        self.world.uploaders[1].start()
+        wait_until(lambda: "store.not_ready" in self.world.uploaders[1].log.read_text())
+        go_round(self.world.uploaders[1].process.pid, times=5)  # it has looked again
+        self.mount_comes()
+        self.expect_all_committed()
+
+    def expect_all_committed(self):
+        for _, rank, _ in self.job.end():
+            # That the node waits for its store is told, to who asks just then; nothing else is.
+            told = {line["problem"] for line in rank if "problem" in line}
+            self.assertLessEqual(told, {"unavailable"})
+            self.assertEqual({line["step"] for line in rank if line.get("code") == "staged"}, set(MOUNT_STEPS))
+        wait_until(lambda: self.states() == dict.fromkeys(MOUNT_STEPS, "committed"), 60)
+        self.world.cairn("verify", f"{MOUNT_RUN}", "--store", self.world.store)
+
+
+class Ready(unittest.TestCase):
+    def setUp(self):
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="cairn-ready-"))
+        self.store, self.below = self.root / "store", self.root / "below"
+        self.store.mkdir()
+        self.below.mkdir()
+        self.world = None
+        self.addCleanup(self.close)
+
+    def close(self):
+        try:
+            if self.world:
+                self.world.close()
+        finally:
+            mounted.unmount(self.store)
+            mounted.unmount(self.below)
+
+    def start(self):
+        self.world = World(nodes=0, store=str(self.store), root=self.root,
+                           server_arguments=["--check-interval", "100ms"])
+        self.says("ok", 200)
+
+    def says(self, wanted, status):
+        """Waits until the store's line of readyz holds it; the whole answer of that moment."""
+        def look():
+            got, _, body = self.world.get("/readyz")
+            said = json.loads(body)
+            return got == status and wanted in said["checks"]["store"] and said
+        return wait_until(look)
+
+    def expect_trouble(self, errno_text, what_to_do):
+        said = self.says(errno_text, 503)
+        self.assertFalse(said["ready"])
+        cases.has(said["checks"]["store"], str(self.store), what_to_do)
+        self.assertEqual(said["checks"]["catalog"], "ok")
+        log = (self.root / "server.log").read_text()
+        self.assertRegex(log, f"WARN health.failed check=store cause=.*{errno_text}")
+
+    def test_a_full_store_is_named_with_what_to_do_and_readyz_is_503_until_there_is_room(self):
+        self.assertTrue(mounted.mount(self.store, "tmpfs", "-t", "tmpfs", "-o", "size=8m"))
+        self.start()
+        filler = mounted.fill(self.store)
+        self.expect_trouble("No space left on device", "make room there")
+        filler.unlink()
+        self.says("ok", 200)
+
+    def open_attempt(self):
+        """Its record is written to the store before it is answered."""
+        return self.world.call("POST", "/v1/runs/a/b/attempts", {
+            "job": "j", "world_size": 1, "after": 0, "node": "n", "ranks": [{"rank": 0, "proc": "p"}]})[0]
+
+    def test_a_call_that_fails_makes_readyz_503_at_once_however_long_the_checks_are_apart(self):
+        self.assertTrue(mounted.mount(self.store, "tmpfs", "-t", "tmpfs", "-o", "size=8m"))
+        self.world = World(nodes=0, store=str(self.store), root=self.root, server_arguments=["--check-interval", "1h"])
+        self.says("ok", 200)
+        filler = mounted.fill(self.store)
+        self.assertEqual(self.world.get("/readyz")[0], 200)
+        self.assertGreater(self.open_attempt(), 499)
+        self.assertEqual(self.world.get("/readyz")[0], 503)
+        self.says("No space left on device", 503)
+        filler.unlink()
+        self.says("ok", 200)
+
+    def test_a_read_only_store_is_named_with_what_to_do_and_readyz_is_503_until_it_can_be_written(self):
+        self.assertTrue(mounted.mount(self.store, "tmpfs", "-t", "tmpfs", "-o", "size=8m"))
+        self.start()
+        wait_until(lambda: mounted.mount(self.store, "none", "-o", "remount,ro"))
+        self.expect_trouble("Read-only file system", "mount it read-write")
+        self.assertTrue(mounted.mount(self.store, "none", "-o", "remount,rw"))
+        self.says("ok", 200)
+
+    def test_a_store_with_io_errors_is_named_with_what_to_do_and_readyz_is_503_while_they_last(self):
+        """A disk without room below an ext4 that has: what it is told to sync is an I/O error."""
+        self.assertTrue(mounted.mount(self.below, "tmpfs", "-t", "tmpfs", "-o", "size=32m"))
+        image = self.below / "image"
+        with open(image, "wb") as file:
+            file.truncate(256 << 20)
+        made = cases.run(["mkfs.ext4", "-q", "-O", "^has_journal", str(image)], status=None, text=False)
+        if made.returncode or not mounted.mount(self.store, str(image), "-o", "loop,discard"):
+            self.skipTest("needs ext4 and a loop device")
+        self.start()
+        filler = mounted.fill(self.below)
+        self.expect_trouble("Input/output error", "see to its disk")
+        filler.unlink()
+        self.says("ok", 200)
+
+    def test_cairn_nodes_shows_what_an_uploader_waits_for(self):
+        self.start()
+        uploader, empty = self.world.make_uploader(0), self.root / "not-mounted"
+        empty.mkdir()
+        uploader.command[uploader.command.index("--store") + 1] = str(empty)
+        uploader.command += ["--heartbeat", "200ms"]
+        self.world.uploaders.append(uploader)
+        uploader.start()
+        wait_until(lambda: re.search(f"node-0 .*{empty}.*store.json", self.world.cairn("nodes").stdout))
 
 
 if __name__ == "__main__":

@@ -14,9 +14,9 @@ import sys
 import unittest
 import urllib.parse
 
+import cases
 import openapi_page
 from outcome import leave
-from test_tensor_reads import write
 from world import HANG_S, World
 
 SEED = int(os.environ.get("CAIRN_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
@@ -71,8 +71,7 @@ class Maker:
             least, most = schema.get("minimum", 0), schema.get("maximum", 1 << 40)
             known = self.known.get(name, ())
             return self.random.choice([*known, least, most, min(most, least + 1), min(most, least + 7)])
-        return {"boolean": self.often(0.5), "null": None}.get(kind) if kind != "string" else \
-            self.text(schema, name)
+        return {"boolean": self.often(0.5), "null": None}.get(kind) if kind != "string" else self.text(schema, name)
 
     def members(self, schema, depth):
         needed, others = schema.get("required", ()), schema.get("additionalProperties")
@@ -107,8 +106,7 @@ class Generated(unittest.TestCase):
         cls.page = openapi_page.Page()
 
     def setUp(self):
-        self.world = World(server_arguments=["--sweep-interval", "1s", "--trash-grace", "10min"])
-        self.addCleanup(self.world.close)
+        self.world = World(server_arguments=["--sweep-interval", "1s", "--trash-grace", "10min"], case=self)
         self.maker, self.run_name, self.fills = Maker(self.page, SEED), "", 0
         self.connection = http.client.HTTPConnection("127.0.0.1", self.world.port, timeout=HANG_S)
         self.addCleanup(self.connection.close)
@@ -126,7 +124,7 @@ class Generated(unittest.TestCase):
         folder = self.world.root / "files"
         folder.mkdir(exist_ok=True)
         (folder / "f").write_bytes(b"0123456789" * 100)
-        write(folder / "model.safetensors", {name: ("F32", [3, 8], bytes(96)) for name in TENSORS})
+        cases.safetensors(folder / "model.safetensors", {name: ("F32", [3, 8], bytes(96)) for name in TENSORS})
         self.fills += 1
         self.run_name = f"seven{self.fills}"  # a new one, since a save may be open in the last
         at = f"/v1/runs/llm/{self.run_name}"
@@ -179,8 +177,7 @@ class Generated(unittest.TestCase):
         return target + ("?" + urllib.parse.urlencode(query) if query else ""), headers, body
 
     def judge(self, operation, method, target, status, answer):
-        said = self.page.resolve(operation["responses"].get(str(status)) or
-                                 operation["responses"].get("default", {}))
+        said = self.page.resolve(operation["responses"].get(str(status)) or operation["responses"].get("default", {}))
         self.assertTrue(said, f"{status} is not described")
         self.assertNotIn(status, (500, 502), answer)
         if answer is not None:

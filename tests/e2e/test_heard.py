@@ -18,8 +18,7 @@ RUN = "llm/heard"
 
 class Heard(unittest.TestCase):
     def begin(self, **world):
-        self.world = World(**world)
-        self.addCleanup(self.world.close)
+        self.world = World(**world, case=self)
         self.trainers = []
         self.addCleanup(self.end)
 

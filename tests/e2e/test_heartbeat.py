@@ -5,64 +5,35 @@
 The proxy hands everything on as it is, but for the one member of an answer that a test changes: a
 server says these words after faults (a lost row, a restored catalog) that are rare to make."""
 import http.client
-import http.server
 import json
 import os
 import subprocess
-import threading
 import unittest
 
+import cases
 from world import BIN, HANG_S, line_of, wait_until, World
 
 
-class Proxy:
+class Proxy(cases.StandIn):
     """Between uploader and server; counts requests, changes answers to heartbeats."""
 
-    def __init__(self, port):
-        self.port, self.change, self.seen = port, None, []
-        proxy = self
+    def __init__(self, port, case):
+        self.behind, self.change, self.seen = port, None, []
+        super().__init__(self.pass_on, case)
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def log_message(self, *_):
-                pass
-
-            def pass_on(self):
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                server = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=HANG_S)
-                try:
-                    server.request(self.command, self.path, body or None, dict(self.headers))
-                    answer = server.getresponse()
-                    text = answer.read()
-                except OSError:
-                    self.close_connection = True
-                    return
-                finally:
-                    server.close()
-                text = proxy.look(self.command, self.path, answer.status, text)
-                try:
-                    self.answer(answer, text)
-                except OSError:  # the uploader was stopped meanwhile
-                    self.close_connection = True
-
-            def answer(self, answer, text):
-                self.send_response(answer.status)
-                for name, value in answer.getheaders():
-                    if name.lower() not in ("content-length", "connection", "transfer-encoding",
-                                            "date", "server"):
-                        self.send_header(name, value)
-                self.send_header("Content-Length", str(len(text)))
-                self.end_headers()
-                self.wfile.write(text)
-
-            do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = pass_on
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.server.handle_error = lambda *_: None  # daemons that are stopped reset connections
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+    def pass_on(self, request):
+        server = http.client.HTTPConnection("127.0.0.1", self.behind, timeout=HANG_S)
+        try:
+            server.request(request.command, request.path, request.body or None, dict(request.headers))
+            answer = server.getresponse()
+            text = answer.read()
+        except OSError:
+            return None
+        finally:
+            server.close()
+        kept = {name: value for name, value in answer.getheaders() if name.lower() not in (
+            "content-length", "connection", "transfer-encoding", "date", "server")}
+        return answer.status, self.look(request.command, request.path, answer.status, text), kept
 
     def look(self, method, path, status, text):
         self.seen.append((method, path, status))
@@ -75,19 +46,13 @@ class Proxy:
     def count(self, method, end):
         return sum(m == method and p.endswith(end) and s < 300 for m, p, s in self.seen)
 
-    def close(self):
-        self.server.shutdown()
-        self.server.server_close()
-
 
 class Heartbeat(unittest.TestCase):
     """Rank 0 of 2 has sealed step 1 and everything of it is registered; rank 1 never comes."""
 
     def setUp(self):
-        self.world = World(nodes=0, uploader_arguments=("--heartbeat=200ms",))
-        self.addCleanup(self.world.close)
-        self.proxy = Proxy(self.world.port)
-        self.addCleanup(self.proxy.close)
+        self.world = World(nodes=0, uploader_arguments=("--heartbeat=200ms",), case=self)
+        self.proxy = Proxy(self.world.port, self)
         direct, self.world.url = self.world.url, self.proxy.url
         self.world.uploaders.append(self.world.make_uploader(0).start())
         self.world.url = direct
@@ -109,8 +74,7 @@ class Heartbeat(unittest.TestCase):
     def whole_but_for_rank_1(self):
         status, _, body = self.world.get("/v1/runs/j/run/checkpoints?limit=10")
         for version in json.loads(body)["items"] if status == 200 else []:
-            if version["ranks_sealed"] == 1 and version["shards"] and \
-                    version["shards_registered"] == version["shards"]:
+            if version["ranks_sealed"] == 1 and version["shards"] and version["shards_registered"] == version["shards"]:
                 return version["version"]
         return None
 

@@ -2,23 +2,19 @@
 # ctest: seconds=60 engines=again
 """A version as a model folder of Hugging Face over HTTP: the files are those of `cairn export`, byte
 for byte and in every range, and what was saved beside the tensors lies beside them."""
-import http.client
 import json
 import os
-import pathlib
 import random
-import shutil
 import struct
 import subprocess
-import tempfile
 import unittest
 import urllib.parse
 
+import cases
 from test_dcp import DCP
 from test_dcp import EXPECTED as DCP_CASES
 from test_export import EXPECTED, VECTORS, ZERO, export, read
-from test_tensor_reads import write
-from world import BIN, HANG_S, World
+from world import BIN, HANG_S, InWorld
 
 MIB = 1 << 20
 INDEX = "model.safetensors.index.json"
@@ -28,36 +24,13 @@ HF_CASES = json.loads((HF / "expected.json").read_text())["cases"]
 HF_TYPES = {"torch.float32": "F32", "torch.float16": "F16", "torch.bfloat16": "BF16"}
 
 
-class HfView(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.world = World()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.world.close()
-
-    def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-hf-"))
-        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
-
+class HfView(InWorld):
     def ask(self, run, name="", method="GET", headers=None, **query):
         """(status, headers, body); the body is what came before the connection broke, if it did."""
-        self.broken = False
-        connection = http.client.HTTPConnection("127.0.0.1", self.world.port, timeout=HANG_S)
-        path = f"/v1/runs/{run}/checkpoints/latest/hf" + (f"/{urllib.parse.quote(name)}"
-                                                          if name else "")
+        path = f"/v1/runs/{run}/checkpoints/latest/hf" + (f"/{urllib.parse.quote(name)}" if name else "")
         query = urllib.parse.urlencode(query, quote_via=urllib.parse.quote)
-        try:
-            connection.request(method, f"{path}?{query}", headers=headers or {})
-            reply = connection.getresponse()
-            try:
-                body = reply.read()
-            except http.client.IncompleteRead as cut:
-                self.broken, body = True, cut.partial
-            return reply.status, reply.headers, body
-        finally:
-            connection.close()
+        *answer, self.broken = self.world.fetch(f"{path}?{query}", method, headers)
+        return tuple(answer)
 
     def listed(self, run, **query):
         status, _, body = self.ask(run, **query)
@@ -72,8 +45,7 @@ class HfView(unittest.TestCase):
         self.assertEqual(set(rows), {*wanted, INDEX})
         for name in rows:
             status, headers, body = self.ask(run, name, **query)
-            self.assertEqual((status, len(body), headers["Content-Length"]),
-                             (200, rows[name]["bytes"], str(len(body))))
+            self.assertEqual((status, len(body), headers["Content-Length"]), (200, rows[name]["bytes"], str(len(body))))
             if name != INDEX:
                 self.assertTrue(body == wanted[name].read_bytes(), (run, name))
                 continue
@@ -136,8 +108,7 @@ class HfView(unittest.TestCase):
                     status, headers, body = self.ask(
                         f"range/{case}", "model.safetensors", **query,
                         headers={"Range": f"bytes={begin}-{end - 1}"})
-                    self.assertEqual((status, headers["Content-Range"]),
-                                     (206, f"bytes {begin}-{end - 1}/{len(whole)}"))
+                    self.assertEqual((status, headers["Content-Range"]), (206, f"bytes {begin}-{end - 1}/{len(whole)}"))
                     self.assertTrue(body == whole[begin:end], (case, dtype, begin, end))
         for case in DCP_CASES:  # boxes of rows and columns, and plain values beside them
             self.world.cairn("import", "dcp", DCP / case, f"range/{case}@1")
@@ -154,7 +125,7 @@ class HfView(unittest.TestCase):
         tensors["large"] = ("F32", [5, MIB + 3], bytes(20 * (MIB + 3)))
         tensors["wide"] = ("F64", [MIB + 7], struct.pack("<d", 1.5) * (MIB + 7))
         (self.folder / "source").mkdir()
-        write(self.folder / "source" / "weights.safetensors", tensors)
+        cases.safetensors(self.folder / "source" / "weights.safetensors", tensors)
         self.world.cairn("put", self.folder / "source", "many/chunks@1")
         self.assert_is("many/chunks", self.exported("as-it-is", "many/chunks@1"))
         out = self.exported("bf16", "many/chunks@1", "--dtype", "bf16", "--max-shard-size", "7MB")
@@ -166,7 +137,7 @@ class HfView(unittest.TestCase):
     def test_what_lies_beside_the_tensors_is_served_beside_them(self):
         source = self.folder / "model"
         (source / "extra").mkdir(parents=True)
-        write(source / "model-00001-of-00001.safetensors", {"w": ("F32", [2], b"12345678")})
+        cases.safetensors(source / "model-00001-of-00001.safetensors", {"w": ("F32", [2], b"12345678")})
         (source / "config.json").write_text('{"model_type": "llama"}')
         (source / INDEX).write_text("stale")
         (source / "extra" / "ä b.txt").write_bytes(b"text")
@@ -177,8 +148,7 @@ class HfView(unittest.TestCase):
                           "extra/ä b.txt": "stored"})
         for name, data in (("config.json", b'{"model_type": "llama"}'), ("extra/ä b.txt", b"text")):
             self.assertEqual(self.ask("beside/files", name)[::2], (200, data))
-        self.assertEqual(json.loads(self.ask("beside/files", INDEX)[2])["weight_map"],
-                         {"w": "model.safetensors"})
+        self.assertEqual(json.loads(self.ask("beside/files", INDEX)[2])["weight_map"], {"w": "model.safetensors"})
         # Of stored files with tensors the view's own take the place.
         for name in ("model-00001-of-00001.safetensors", "model-00001-of-00002.safetensors", "no"):
             status, _, body = self.ask("beside/files", name)
@@ -218,8 +188,7 @@ class HfView(unittest.TestCase):
             self.assertEqual(read(self.folder / case), wanted, case)
             self.world.cairn("import", "hf", HF / case, f"hub/{case}@1")
             self.assertEqual(read(self.exported(f"{case}-again", f"hub/{case}@1")), wanted)
-            fetched = self.fetch_all(f"hub/{case}", self.folder / f"{case}-fetched",
-                                     max_shard_size="4KB")
+            fetched = self.fetch_all(f"hub/{case}", self.folder / f"{case}-fetched", max_shard_size="4KB")
             self.assertEqual(read(fetched), wanted)
             index = json.loads((fetched / INDEX).read_text())["weight_map"]
             self.assertEqual(set(index), set(wanted))
@@ -227,8 +196,7 @@ class HfView(unittest.TestCase):
                 self.assertEqual((fetched / name).read_bytes(), (HF / case / name).read_bytes())
 
     def test_texts_in_the_headers_of_kept_files_are_in_each_file_as_export_has_them(self):
-        source = self.folder / "lora"
-        source.mkdir()
+        source = cases.made(self.folder / "lora")
         for number, (texts, late) in enumerate((
                 ({"ss_network_dim": "4", "same": "x", "long": "t" * (3 * MIB)}, False),
                 ({"ss_network_dim": "8", "same": "x", "own": "\"y\"\n"}, True))):
@@ -265,8 +233,7 @@ class HfView(unittest.TestCase):
 
     def test_a_tensor_that_no_file_can_hold_is_named_and_hides_no_other_file(self):
         (self.folder / "f4").mkdir()
-        write(self.folder / "f4" / "x.safetensors", {"narrow": ("F4", [8], b"1234"),
-                                                     "w": ("F32", [2], b"12345678")})
+        cases.safetensors(self.folder / "f4" / "x.safetensors", {"narrow": ("F4", [8], b"1234"), "w": ("F32", [2], b"12345678")})
         (self.folder / "f4" / "config.json").write_text("{}")
         self.world.cairn("put", self.folder / "f4", "narrow/m@1")
         self.assertEqual(self.ask("narrow/m", "config.json")[::2], (200, b"{}"))
@@ -276,28 +243,24 @@ class HfView(unittest.TestCase):
         for name in ("", "model.safetensors"):
             status, _, body = self.ask("narrow/m", name)
             self.assertEqual(status, 501)
-            self.assertIn("tensor narrow has elements of less than a byte",
-                          json.loads(body)["detail"])
+            self.assertIn("tensor narrow has elements of less than a byte", json.loads(body)["detail"])
         self.assertEqual(self.listed("narrow/m", only="w")["tensors"], 1)
 
     def test_tags_heads_and_wrong_queries(self):
         (self.folder / "m").mkdir()
-        write(self.folder / "m" / "x.safetensors", {"w": ("F32", [2], b"12345678")})
+        cases.safetensors(self.folder / "m" / "x.safetensors", {"w": ("F32", [2], b"12345678")})
         self.world.cairn("put", self.folder / "m", "tags/m@1")
         status, headers, body = self.ask("tags/m", "model.safetensors", "HEAD")
         whole = self.ask("tags/m", "model.safetensors")[2]
         self.assertEqual((status, int(headers["Content-Length"]), body), (200, len(whole), b""))
         tag = headers["ETag"]
-        self.assertEqual(self.ask("tags/m", "model.safetensors",
-                                  headers={"If-None-Match": tag})[0], 304)
+        self.assertEqual(self.ask("tags/m", "model.safetensors", headers={"If-None-Match": tag})[0], 304)
         tags = {self.ask("tags/m", "model.safetensors", "HEAD", **query)[1]["ETag"]
                 for query in ({}, {"dtype": "bf16"}, {"dtype": "F16"}, {"only": "w*"},
                               {"max_shard_size": "1GB"})}
         self.assertEqual(len(tags), 5)
-        self.assertEqual(self.ask("tags/m", "model.safetensors",
-                                  headers={"Range": f"bytes={len(whole)}-"})[0], 416)
-        for query in ({"dtype": "int8"}, {"dtype": "I32"}, {"max_shard_size": "0"},
-                      {"max_shard_size": "big"}):
+        self.assertEqual(self.ask("tags/m", "model.safetensors", headers={"Range": f"bytes={len(whole)}-"})[0], 416)
+        for query in ({"dtype": "int8"}, {"dtype": "I32"}, {"max_shard_size": "0"}, {"max_shard_size": "big"}):
             status, _, body = self.ask("tags/m", "model.safetensors", **query)
             self.assertEqual(status, 400, query)
             self.assertIn(next(iter(query)), json.loads(body)["detail"])
@@ -307,18 +270,14 @@ class HfView(unittest.TestCase):
     def test_a_damaged_block_is_an_error_or_cuts_the_connection(self):
         data = random.Random(9).randbytes(20 * MIB)
         (self.folder / "d").mkdir()
-        write(self.folder / "d" / "w.safetensors", {"w": ("F32", [5 * MIB], data)})
+        cases.safetensors(self.folder / "d" / "w.safetensors", {"w": ("F32", [5 * MIB], data)})
         self.world.cairn("put", self.folder / "d", "damage/d@1")
         path, = (path for path in self.world.stored("w.safetensors") if "damage" in path.parts)
-        stored = bytearray(path.read_bytes())
-        stored[15 * MIB] ^= 1
-        path.chmod(0o644)
-        path.write_bytes(stored)
+        cases.flip(path, 15 * MIB)
         status, _, body = self.ask("damage/d", "model.safetensors")
         self.assertEqual((status, self.broken), (200, True))
         self.assertTrue(len(body) < 15 * MIB + 4096 and body[4096:] == data[:len(body) - 4096])
-        status, _, body = self.ask("damage/d", "model.safetensors",
-                                   headers={"Range": f"bytes={15 * MIB + 4096}-"})
+        status, _, body = self.ask("damage/d", "model.safetensors", headers={"Range": f"bytes={15 * MIB + 4096}-"})
         self.assertEqual((status, json.loads(body)["code"]), (502, "store-corrupt"))
 
 

@@ -9,9 +9,8 @@ import random
 import subprocess
 import sys
 import unittest
-import urllib.error
-import urllib.request
 
+import cases
 from world import BIN, HANG_S, World
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "python"))
@@ -28,13 +27,10 @@ plain.say = lambda _: None  # what it says is looked at where the program itself
 
 class Histories(unittest.TestCase):
     def setUp(self):
-        self.world = World()
+        self.world = World(case=self)
         self.store = pathlib.Path(self.world.store)
         self.run_folder = self.store / RUN
         self.count = 0
-
-    def tearDown(self):
-        self.world.close()
 
     # ---- what happens ----
 
@@ -58,14 +54,8 @@ class Histories(unittest.TestCase):
         return self.post(f"/v1/runs/{RUN}/attempts", body)
 
     def post(self, path, body=None):
-        request = urllib.request.Request(
-            self.world.url + path, method="POST", data=json.dumps(body).encode() if body else b"",
-            headers={"Content-Type": "application/json"})
-        try:
-            with urllib.request.urlopen(request, timeout=HANG_S) as reply:
-                return reply.status, json.loads(reply.read())
-        except urllib.error.HTTPError as error:
-            return error.code, json.loads(error.read())
+        status, _, answer = self.world.call("POST", path, body or {})
+        return status, answer
 
     def attempts(self):
         status, _, body = self.world.get(f"/v1/runs/{RUN}")
@@ -129,8 +119,7 @@ class Histories(unittest.TestCase):
         elif kind in ("trash", "undelete") and committed:
             version = rng.choice(committed)["version"]
             path = f"/v1/runs/{RUN}/checkpoints/{version}"
-            status = self.world.get(path, "DELETE")[0] if kind == "trash" \
-                else self.post(path + "/undelete")[0]
+            status = self.world.get(path, "DELETE")[0] if kind == "trash" else self.post(path + "/undelete")[0]
             told.append((version, status))
         elif kind == "lose" and self.attempts():
             path = self.record(rng.randrange(1, self.attempts() + 1), rng.random() < 0.3)
@@ -145,7 +134,7 @@ class Histories(unittest.TestCase):
     def test_server_store_and_plain_python_agree_over_generated_histories(self):
         for seed in range(SEEDS):
             with self.subTest(seed=seed):
-                self.tearDown()
+                self.doCleanups()
                 self.setUp()
                 rng, told = random.Random(seed), []
                 self.train("none", 10, 20, 30)
@@ -211,8 +200,7 @@ class Histories(unittest.TestCase):
                                  env={"CAIRN_URL": "http://127.0.0.1:9"}).stdout]
         found = [self.world.version(RUN)["meta"], *(json.loads(text)["meta"] for text in said)]
         self.assertEqual(self.by_store(version)[0], version)
-        subprocess.run([sys.executable, READER, self.store, f"{RUN}@{version}", out],
-                       check=True, capture_output=True)
+        subprocess.run([sys.executable, READER, self.store, f"{RUN}@{version}", out], check=True, capture_output=True)
         found.append(json.loads((out / "meta.json").read_text()))
         for meta in found:  # repr tells 3 from 3.0, 0.0 from -0.0, and each float from its neighbours
             self.assertEqual(repr(meta["numbers"]), repr(NUMBERS))
@@ -258,15 +246,13 @@ class Histories(unittest.TestCase):
         version = self.by_server(10)
         for path in [*self.run_folder.glob("attempts/*"), *self.run_folder.glob("layouts/*")]:
             path.write_bytes(b"")
-        other = next(p for p in self.run_folder.glob("*/ckpt_*/committed.json")
-                     if p.parent.name != version)
+        other = next(p for p in self.run_folder.glob("*/ckpt_*/committed.json") if p.parent.name != version)
         other.write_bytes(b"{}")
         for ref in (version, 10):
             self.assertEqual(self.by_store(ref)[0], version)
             self.assertEqual(self.by_python(ref)[0], version)
         self.world.cairn("get", f"{RUN}@{version}", "-d", self.world.root / "whole")
-        self.world.cairn("get", f"{RUN}@{version}", "--store", self.store, "-d",
-                         self.world.root / "whole2")
+        self.world.cairn("get", f"{RUN}@{version}", "--store", self.store, "-d", self.world.root / "whole2")
 
     def test_damage_of_the_newest_is_7_for_every_reader_and_never_an_older_step(self):
         self.train("none", 10, 20)
@@ -287,8 +273,7 @@ class Histories(unittest.TestCase):
                     if name != "committed.json":  # the server knows its own record
                         self.world.server.stop()
                         self.world.start_server()
-                        self.world.cairn("get", f"{RUN}@{ref}", "-d",
-                                         self.world.root / "never", status=7)
+                        self.world.cairn("get", f"{RUN}@{ref}", "-d", self.world.root / "never", status=7)
                 path.write_bytes(original)
         self.compare("put back")
 
@@ -302,10 +287,8 @@ class Histories(unittest.TestCase):
         self.by_python("latest", status=(7,))
 
     def test_a_store_that_is_not_mounted_is_not_an_empty_one(self):
-        empty = self.world.root / "unmounted"
-        empty.mkdir()
-        self.world.cairn("get", f"{RUN}@latest", "--store", empty, "-d", self.world.root / "x",
-                         status=5)
+        empty = cases.made(self.world.root / "unmounted")
+        self.world.cairn("get", f"{RUN}@latest", "--store", empty, "-d", self.world.root / "x", status=5)
 
 
 if __name__ == "__main__":

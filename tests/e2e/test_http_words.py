@@ -6,6 +6,7 @@ import unittest
 import urllib.error
 import urllib.request
 
+import cases
 from world import HANG_S, World
 
 RUN = "/v1/runs/words/a"
@@ -13,8 +14,7 @@ RUN = "/v1/runs/words/a"
 
 class Words(unittest.TestCase):
     def setUp(self):
-        self.world = World(nodes=0)
-        self.addCleanup(self.world.close)
+        self.world = World(nodes=0, case=self)
         self.send("PUT", RUN, {"labels": {"team": "nlp", "tier": "tmp"}})
 
     def send(self, method, path, body, content_type="application/json", **headers):
@@ -27,7 +27,7 @@ class Words(unittest.TestCase):
             return error.code, json.loads(error.read())
 
     def labels(self):
-        return json.loads(self.world.get(RUN)[2])["labels"]
+        return self.world.read(RUN)["labels"]
 
     def test_a_merge_patch_takes_away_what_is_null_and_keeps_what_it_does_not_name(self):
         merge = {"content_type": "application/merge-patch+json", "If-Match": "*"}
@@ -77,14 +77,10 @@ class Elements(unittest.TestCase):
     """The words by which elements of a tensor are asked for."""
 
     def test_types_slices_and_units_are_taken_as_numpy_and_http_take_them(self):
-        world = World()
-        self.addCleanup(world.close)
-        file = world.root / "model.safetensors"
+        world = World(case=self)
         rows = [[float(4 * row + column) for column in range(4)] for row in range(3)]
         data = b"".join(struct.pack("<4f", *row) for row in rows)
-        header = json.dumps({"w": {"dtype": "F32", "shape": [3, 4], "data_offsets": [0, len(data)]}}).encode()
-        file.write_bytes(struct.pack("<Q", len(header)) + header + data)
-        world.cairn("put", file, "words/t@1")
+        world.cairn("put", cases.safetensors(world.root / "model.safetensors", {"w": ("F32", [3, 4], data)}), "words/t@1")
         path = "/v1/runs/words/t/checkpoints/1/tensors/w/data"
 
         def asked(query, **headers):

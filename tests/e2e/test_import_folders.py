@@ -83,8 +83,8 @@ class ImportFolders(Case):
         self.end(name, "done")
 
     def test_one_that_runs_for_longer_than_operation_time_is_ended_and_fails(self):
+        self.keep_big()  # without that bound, which a busy machine would reach
         self.restart("--operation-time", "1s", *self.world.server_arguments)
-        self.keep_big()
         name, pid = self.stopped_export("late")
         status = pathlib.Path(f"/proc/{pid}/status")
         wait_until(lambda: int(status.read_text().split("ShdPnd:")[1].split()[0], 16) & 1 << signal.SIGTERM - 1)

@@ -5,12 +5,11 @@ is what those libraries say, and no byte of a tensor is read for it."""
 import json
 import os
 import pathlib
-import shutil
 import struct
 import subprocess
-import tempfile
 import unittest
 
+import cases
 from patience import HANG_S
 from s3world import BIN, BUCKET, S3Fault, signed
 
@@ -40,11 +39,7 @@ def safetensors(path, entries, metadata=None):
     return 8 + len(text)
 
 
-class Inspect(unittest.TestCase):
-    def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-inspect-"))
-        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
-
+class Inspect(cases.Case):
     def test_it_says_of_a_torch_file_what_torch_says(self):
         self.assertEqual(len(EXPECTED["files"]), 8)
         for name, expected in EXPECTED["files"].items():
@@ -52,15 +47,13 @@ class Inspect(unittest.TestCase):
             self.assertEqual(told["format"], "torch-legacy" if "legacy" in name else "torch")
             self.assertEqual([(t["name"], t["dtype"], t["shape"]) for t in told["tensors"]],
                              [(t["name"], t["dtype"], t["shape"]) for t in expected["tensors"]])
-            self.assertEqual([t["bytes"] for t in told["tensors"]],
-                             [len(t["hex"]) // 2 for t in expected["tensors"]])
+            self.assertEqual([t["bytes"] for t in told["tensors"]], [len(t["hex"]) // 2 for t in expected["tensors"]])
             self.assertEqual(told["values"], expected["values"])
 
     def test_tensors_that_share_their_bytes_are_aliases_and_strided_ones_say_so(self):
         told = json.loads(inspect(VECTORS / "everything.pt", "--json").stdout)
         rows = {row["name"]: row for row in told["tensors"]}
-        self.assertEqual((rows["tied_again"]["kind"], rows["tied_again"]["alias_of"]),
-                         ("alias", "tied"))
+        self.assertEqual((rows["tied_again"]["kind"], rows["tied_again"]["alias_of"]), ("alias", "tied"))
         self.assertEqual((rows["turned"]["kind"], rows["turned"]["stride"]), ("strided", [1, 6]))
         self.assertEqual((rows["rows"]["kind"], rows["rows"]["offset"], rows["rows"]["storage"]),
                          ("contiguous", 24, rows["tied"]["storage"]))
@@ -91,8 +84,7 @@ class Inspect(unittest.TestCase):
         zero = VECTORS.parent / "deepspeed"
         told = json.loads(inspect(zero / "parallel" / "tensor_parallel", "--json").stdout)
         tensors = {row["name"]: row for row in told["tensors"]}
-        self.assertEqual((told["format"], told["left_out"], told["values"]),
-                         ("deepspeed-zero", [], []))
+        self.assertEqual((told["format"], told["left_out"], told["values"]), ("deepspeed-zero", [], []))
         self.assertEqual(tensors["row.weight"],
                          {"name": "row.weight", "dtype": "F32", "shape": [7, 6], "kind": "boxes",
                           "bytes": 168, "pieces": tensors["row.weight"]["pieces"]})
@@ -103,31 +95,26 @@ class Inspect(unittest.TestCase):
                           if row["kind"] == "alias"], [("head.weight", "embed.weight")])
         ran = inspect(zero / "parallel" / "experts")
         for name in ("", "optimizer.state."):
-            self.assertIn(name + "first.deepspeed_moe.experts.deepspeed_experts.3.weight",
-                          ran.stdout)
+            self.assertIn(name + "first.deepspeed_moe.experts.deepspeed_experts.3.weight", ran.stdout)
         self.assertNotIn("left out: optimizer.state.", ran.stderr)
 
     def test_of_a_large_file_the_header_alone_is_read(self):
         large = self.folder / "large.safetensors"
-        header = safetensors(large, {"w": ("BF16", [1 << 31, 2], 1 << 33), "b": ("F32", [2], 8)},
-                             {"format": "pt"})
+        header = safetensors(large, {"w": ("BF16", [1 << 31, 2], 1 << 33), "b": ("F32", [2], 8)}, {"format": "pt"})
         ran = subprocess.run(["strace", "-f", "-P", large, "-e", "trace=pread64,read", "-o",
                               self.folder / "calls", BIN / "cairn", "inspect", large, "--json"],
                              capture_output=True, text=True, timeout=HANG_S,
                              env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
         told = json.loads(ran.stdout)
-        self.assertEqual([(t["name"], t["bytes"]) for t in told["tensors"]],
-                         [("w", 1 << 33), ("b", 8)])
+        self.assertEqual([(t["name"], t["bytes"]) for t in told["tensors"]], [("w", 1 << 33), ("b", 8)])
         self.assertEqual(told["values"], [{"name": "format", "value": "pt"}])
         read = sum(int(line.rsplit("=", 1)[1]) for line in
                    (self.folder / "calls").read_text().splitlines() if "pread64(" in line)
         self.assertLess(read, header + 64)
 
     def test_an_object_is_read_by_ranges(self):
-        bucket = self.folder / "s3"
-        bucket.mkdir()
-        s3 = S3Fault(bucket)
-        self.addCleanup(s3.stop)
+        bucket = cases.made(self.folder / "s3")
+        s3 = S3Fault(bucket, case=self)
         env = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
         env.update(s3.env())
         content = (VECTORS / "everything.pt").read_bytes()

@@ -6,30 +6,25 @@ import json
 import pathlib
 import re
 import shutil
-import tempfile
 import unittest
-import urllib.request
 
+import cases
 import postgres
 from test_tiers import read_fallbacks
-from world import files_below, HANG_S, wait_until, World
+from world import files_below, wait_until, World
 
 BYTES = bytes((at * at + at) % 251 for at in range(40000)) * 80  # four blocks
 MIB = 1 << 20
 
 
-class KnownDamage(unittest.TestCase):
+class KnownDamage(cases.Case):
     def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-known-"))
-        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
-        self.model = self.folder / "model"
-        self.model.mkdir()
+        self.model = cases.made(self.folder / "model")
         (self.model / "bytes.bin").write_bytes(BYTES)
         (self.model / "small.bin").write_bytes(b"small" * 100)
         self.slow = self.folder / "slow"
         self.world = World(server_arguments=["--stores", f"main,slow={self.slow}", "--sweep-interval", "100ms"],
-                           env={"CAIRN_RECONCILE_WAIT": "0ms"})
-        self.addCleanup(self.world.close)
+                           env={"CAIRN_RECONCILE_WAIT": "0ms"}, case=self)
 
     def put(self, step, run="t/known", copied=True):
         self.world.cairn("put", self.model, f"{run}@{step}")
@@ -44,14 +39,7 @@ class KnownDamage(unittest.TestCase):
         return found
 
     def flip(self, store, ref, offset, name="data/bytes.bin"):
-        """One bit, in place: sizes and names stay right."""
-        path = self.path(store, ref, name)
-        path.chmod(0o644)
-        with open(path, "r+b") as file:
-            file.seek(offset)
-            byte = file.read(1)
-            file.seek(offset)
-            file.write(bytes([byte[0] ^ 1]))
+        cases.flip(self.path(store, ref, name), offset)
 
     def known(self, ref):
         """{store: objects that are known to be damaged} of the copies that there are."""
@@ -71,13 +59,9 @@ class KnownDamage(unittest.TestCase):
 
     def ask_verify(self, ref, body):
         run, _, step = ref.partition("@")
-        request = urllib.request.Request(
-            f"{self.world.url}/v1/runs/{run}/checkpoints/{step}/verify", method="POST", data=json.dumps(body).encode(),
-            headers={"Content-Type": "application/json", "X-Cairn": "1"})
-        with urllib.request.urlopen(request, timeout=HANG_S) as reply:
-            begun = json.loads(reply.read())
+        begun = self.world.send("POST", f"/v1/runs/{run}/checkpoints/{step}/verify", body)
         while begun["ended_at"] is None:
-            begun = json.loads(self.world.get(f"/v1/operations/{begun['id']}?wait=10s")[2])
+            begun = self.world.read(f"/v1/operations/{begun['id']}?wait=10s")
         return begun["result"]
 
     def refused(self, ref, store):
@@ -199,7 +183,7 @@ class KnownDamage(unittest.TestCase):
         for path in files_below(self.slow):
             if "/attempts/" in str(path):
                 path.unlink()
-        said = json.loads(self.world.cairn("verify", ref, "--json", status=7).stdout)
+        said = self.world.json("verify", ref, status=7)
         self.assertEqual([copy["damaged"] > 0 for copy in said["copies"]], [False, True])
         self.assertEqual(self.known(ref), {"main": 0, "slow": 0})
         self.world.cairn("demote", ref, "--from", "main")

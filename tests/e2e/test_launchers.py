@@ -10,6 +10,7 @@ import subprocess
 import time
 import unittest
 
+import cases
 from world import BIN, HANG_S, line_of, wait_until, World
 
 JOB = BIN / "examples/example-job"
@@ -35,8 +36,7 @@ def srun(rank, restart):
 
 class Launchers(unittest.TestCase):
     def setUp(self):
-        self.world = World(nodes=1)
-        self.addCleanup(self.world.close)
+        self.world = World(nodes=1, case=self)
         self.env = {**os.environ, "CAIRN_SOCKET": self.world.socket(), "CAIRN_URL": self.world.url}
 
     def start(self, run, set_by, restart):
@@ -90,9 +90,7 @@ class Launchers(unittest.TestCase):
         self.assertEqual(batch.returncode, 0, said)
         self.assertIn("committed", said)
         self.assertEqual(asked.read_text(), "requeue 78\n")
-        done = subprocess.run(["bash", SLURM / "job.sbatch", *WORDS], env={**env, "SLURM_RESTART_COUNT": "1"}, text=True,
-                              capture_output=True, timeout=HANG_S, check=False)
-        self.assertEqual(done.returncode, 0, done)
+        done = cases.run(["bash", SLURM / "job.sbatch", *WORDS], env={**env, "SLURM_RESTART_COUNT": "1"})
         self.assertIn("resumed from step", done.stdout)
         self.assertIn("done at step 60", done.stdout)
         self.assertEqual(asked.read_text(), "requeue 78\n")
@@ -108,8 +106,7 @@ class Launchers(unittest.TestCase):
         wait_until(lambda: self.world.version("slurm/run", "1"))
         self.world.uploaders[0].stop()
         began = time.monotonic()
-        done = subprocess.run(["sh", SLURM / "prolog.sh"], env=env, timeout=HANG_S, check=False, text=True, capture_output=True)
-        self.assertEqual(done.returncode, 1, done)
+        done = cases.run(["sh", SLURM / "prolog.sh"], env=env, status=1)
         self.assertIn("no uploader listens", done.stderr)
         self.assertGreater(time.monotonic() - began, 5)  # it was given time to start
         subprocess.run(["sh", SLURM / "epilog.sh"], env=env, timeout=HANG_S, check=True)

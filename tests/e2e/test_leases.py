@@ -3,7 +3,6 @@
 """Retention removes nothing that a restore in progress reads: a slow reader, while the policy keeps one
 checkpoint, the trash is emptied at once, and the sweep runs twenty times a second."""
 import hashlib
-import json
 import os
 import pathlib
 import subprocess
@@ -20,17 +19,13 @@ SIZE = 96 << 20  # more than pipes and buffers hold, so that the reader is in it
 class SlowReader(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.world = World(server_arguments=("--trash-grace", "0ms", "--sweep-interval", "50ms"))
+        cls.world = World(server_arguments=("--trash-grace", "0ms", "--sweep-interval", "50ms"), case=cls)
         cls.big, cls.small = cls.world.root / "big", cls.world.root / "small"
         cls.big.write_bytes(os.urandom(SIZE))
         cls.small.write_bytes(b"small")
 
-    @classmethod
-    def tearDownClass(cls):
-        cls.world.close()
-
     def ask(self, *words, status=0):
-        return json.loads(self.world.cairn(*words, "--json", status=status).stdout)
+        return self.world.json(*words, status=status)
 
     def steps(self, run):
         return [item["step"] for item in self.ask("ls", run) if item["state"] == "committed" and not item["trashed"]]
@@ -43,9 +38,7 @@ class SlowReader(unittest.TestCase):
         self.world.cairn("put", self.big, f"{run}@1")
         self.world.cairn("put", self.small, f"{run}@2")
         self.world.cairn("policy", "set", run, "--keep-last", "1")
-        reader = subprocess.Popen(
-            [str(BIN / "cairn"), "get", f"{run}@1", "--shard", "big", "-d", "-"], stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, env={**os.environ, "CAIRN_URL": self.world.url, "CAIRN_PROGRESS": "none"})
+        reader = self.world.begin("get", f"{run}@1", "--shard", "big", "-d", "-", text=False)
         with reader:
             digest.update(reader.stdout.read(1 << 20))
             held = wait_until(lambda: self.ask("lease", "ls", f"{run}@1"))
@@ -99,11 +92,7 @@ class FromTheTrash(unittest.TestCase):
     def setUpClass(cls):
         cls.passing = Passing()
         cls.world = World(env=cls.passing.env(), uploader_arguments=("--restore-lease", f"{LEASE_S}s"),
-                          server_arguments=("--trash-grace", f"{GRACE_S}s", "--sweep-interval", "50ms"))
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.world.close()
+                          server_arguments=("--trash-grace", f"{GRACE_S}s", "--sweep-interval", "50ms"), case=cls)
 
     def save(self, run, *steps, job="j"):
         env = {**os.environ, "CAIRN_JOB": job, "TRAINER_ROWS": "24", "CAIRN_SOCKET": self.world.socket()}
@@ -136,7 +125,7 @@ class FromTheTrash(unittest.TestCase):
         self.assertEqual(self.world.get(self.path(run, version), "DELETE")[0], 202)
 
     def leases(self, run, version):
-        return json.loads(self.world.get(self.path(run, version) + "/leases")[2])["items"]
+        return self.world.read(self.path(run, version) + "/leases")["items"]
 
     def test_c03_a_slow_restore_through_the_server_outlives_trash_grace_and_deletion(self):
         run = "trash/server"
@@ -145,8 +134,7 @@ class FromTheTrash(unittest.TestCase):
         shard = self.world.get(self.path(run, version) + "/shards/rank-00000.safetensors/data")[2]
         wait_until(lambda: not self.leases(run, version))  # of that reader, which has every byte before the server knows
         self.trash(run, version)
-        lease = json.loads(self.world.cairn("lease", "take", f"{run}@{version}", "--job", "slow", "--for",
-                                            "2min", "--json").stdout)
+        lease = self.world.json("lease", "take", f"{run}@{version}", "--job", "slow", "--for", "2min")
         read = bytearray()
 
         def go_on():

@@ -7,6 +7,7 @@ import re
 import subprocess
 import unittest
 
+import cases
 from signs import go_round
 from test_verify import flipped, gone, safetensors
 from world import BIN, HANG_S, line_of, wait_until, World
@@ -16,15 +17,13 @@ LINE = re.compile(r"^\S+ (?:WARN|ERROR) (\S+)", re.M)
 
 class Lines(unittest.TestCase):
     def setUp(self):
-        self.world = World(uploader_arguments=["--heartbeat", "200ms"])
-        self.addCleanup(self.world.close)
+        self.world = World(uploader_arguments=["--heartbeat", "200ms"], case=self)
 
     def events_since(self, daemon, at):
         return LINE.findall(daemon.log.read_text()[at:])
 
     def test_each_refused_request_for_what_is_damaged_writes_one_line(self):
-        source = self.world.root / "source"
-        source.mkdir()
+        source = cases.made(self.world.root / "source")
         safetensors(source / "model.safetensors", 4)
         self.world.cairn("put", source, "lines/run@1")
         data = "/v1/runs/lines/run/checkpoints/1"

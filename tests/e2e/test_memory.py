@@ -9,6 +9,7 @@ import random
 import re
 import unittest
 
+import cases
 from build_folder import preload
 from world import HANG_S, World
 
@@ -37,8 +38,7 @@ class Memory(unittest.TestCase):
         self.hits = 0
         self.addCleanup(self.world.close)
         self.chance = random.Random(f"{SEED} {self.id()}")
-        self.source = self.world.root / "source"
-        self.source.mkdir()
+        self.source = cases.made(self.world.root / "source")
         (self.source / "a.bin").write_bytes(os.urandom(MIB + 5))
         (self.source / "b").write_bytes(b"small")
         self.world.cairn("put", self.source, "k/run@1")
@@ -52,8 +52,7 @@ class Memory(unittest.TestCase):
 
     def command(self, place, *arguments):
         done = self.world.cairn(*arguments, status=None, env=failing(place))
-        self.assertIn(done.returncode, CLEAN,
-                      f"seed {SEED}, allocation {place} of cairn {arguments}: {done.stderr}")
+        self.assertIn(done.returncode, CLEAN, f"seed {SEED}, allocation {place} of cairn {arguments}: {done.stderr}")
         self.hits += HIT in done.stderr
         self.assertTrue(done.returncode == 0 or re.search(r"^cairn", done.stderr, re.M),
                         f"seed {SEED}, allocation {place} of cairn {arguments}: status "
@@ -61,8 +60,7 @@ class Memory(unittest.TestCase):
         return done
 
     def test_k07_reading_commands_end_cleanly_when_an_allocation_fails(self):
-        for arguments in (("ls", "k/run"), ("show", "k/run@1"),
-                          ("verify", "k/run@1", "--store", self.world.store)):
+        for arguments in (("ls", "k/run"), ("show", "k/run@1"), ("verify", "k/run@1", "--store", self.world.store)):
             for place in self.places(*arguments):
                 with self.subTest(seed=SEED, place=place, arguments=arguments):
                     self.command(place, *arguments)
@@ -75,8 +73,7 @@ class Memory(unittest.TestCase):
                 done = self.command(place, "get", "k/run@1", "-d", into)
                 if done.returncode == 0:
                     for name in ("a.bin", "b"):
-                        self.assertEqual((into / name).read_bytes(),
-                                         (self.source / name).read_bytes())
+                        self.assertEqual((into / name).read_bytes(), (self.source / name).read_bytes())
         self.assertGreater(self.hits, PLACES // 2)
 
     def test_k07_a_put_whose_allocation_fails_is_committed_whole_or_not_at_all(self):
@@ -114,8 +111,7 @@ class Memory(unittest.TestCase):
                 uploader.env = failing(place)
                 if not self.started(uploader):
                     continue
-                said = self.world.cairn("put", self.source, f"k/up-{number}@1", status=None,
-                                        timeout=HANG_S)
+                said = self.world.cairn("put", self.source, f"k/up-{number}@1", status=None, timeout=HANG_S)
                 self.assertGreaterEqual(said.returncode, 0)
                 # A message that cannot be built ends its connection, not the process.
                 self.assertIsNone(uploader.process.poll(), uploader.tail())

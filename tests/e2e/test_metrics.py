@@ -9,10 +9,10 @@ import pathlib
 import re
 import socket
 import subprocess
-import tempfile
 import time
 import unittest
 
+import cases
 import exposition
 from s3world import S3Fault, S3World
 from world import BIN, HANG_S, line_of, wait_until, World
@@ -32,8 +32,7 @@ class Scraped(unittest.TestCase):
     tier = "64TiB"
 
     def setUp(self):
-        self.world = World(uploader_arguments=["--metrics-listen", "127.0.0.1:0", "--memory-tier", self.tier])
-        self.addCleanup(self.world.close)
+        self.world = World(uploader_arguments=["--metrics-listen", "127.0.0.1:0", "--memory-tier", self.tier], case=self)
         log = (self.world.root / "uploader-0.log").read_text()
         port = int(re.search(r" metrics.listening .*port=(\d+)", log)[1])
         self.uploader_url = f"http://127.0.0.1:{port}"
@@ -68,6 +67,18 @@ class Scraped(unittest.TestCase):
         self.world.cairn("bench", "restore", RUN, "--ranks", "2", "--bytes", "20MiB", "--steps", "2")
         self.assertGreater(stored, 40 << 20)
         return stored, self.uploader()
+
+    def restorer(self, job, **environment):
+        """One rank that has its restore open, and reads once the hold is there."""
+        child = subprocess.Popen(
+            [BIN / "tests/restorer", RUN, "0", "1", "1"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            env={**os.environ, "CAIRN_JOB": job, "RESTORER_HOLD": str(self.world.root / "hold"),
+                 "CAIRN_RESUME": "latest", "CAIRN_SOCKET": self.world.socket(), **environment})
+        self.addCleanup(child.communicate)
+        self.addCleanup(child.kill)
+        for what in ("open", "restore"):
+            self.assertEqual(json.loads(line_of(child)), {what: "ok"}, self.world.logs())
+        return child
 
 
 class Metrics(Scraped):
@@ -114,26 +125,16 @@ class Metrics(Scraped):
         stored, after = self.save_and_restore_by_ranks(in_memory=True)
         self.assertEqual(after["cairn_restore_memory_bytes_total"].value(), 2 * stored)
         self.assertEqual(after["cairn_restore_bytes_total"].value(), 0)
+        # Straight into each rank's window, but for the blocks of which a window takes a part.
+        self.assertLess(after["cairn_restore_cached_bytes_total"].value(), stored / 5)
         self.assertEqual(after["cairn_kept_bytes"].value(), stored)
         self.assertGreaterEqual(after["cairn_slab_bytes"].value(state="kept"), stored)
         version = self.world.version(RUN)["version"]
 
         def told():
-            return json.loads(self.world.get(f"/v1/runs/{RUN}/checkpoints/{version}/why")[2])["restores"]
+            return self.world.read(f"/v1/runs/{RUN}/checkpoints/{version}/why")["restores"]
         wait_until(lambda: [one["memory_bytes"] for one in told()] == [2 * stored])
         self.assertEqual([one["store_bytes"] for one in told()], [0])
-
-    def restorer(self, job):
-        """One rank that has its restore open, and reads once the hold is there."""
-        child = subprocess.Popen(
-            [BIN / "tests/restorer", RUN, "0", "1", "1"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            env={**os.environ, "CAIRN_JOB": job, "RESTORER_HOLD": str(self.world.root / "hold"),
-                 "CAIRN_RESUME": "latest", "CAIRN_SOCKET": self.world.socket()})
-        self.addCleanup(child.communicate)
-        self.addCleanup(child.kill)
-        for what in ("open", "restore"):
-            self.assertEqual(json.loads(line_of(child)), {what: "ok"}, self.world.logs())
-        return child
 
     def test_restores_are_counted_while_they_are_open_and_timed_by_how_they_end(self):
         self.save_and_restore()
@@ -162,8 +163,7 @@ class Metrics(Scraped):
         after = self.server()
         seconds = after["cairn_http_request_duration_seconds"]
         self.assertEqual(seconds.value("_count", route="checkpoint_get", method="GET", code="404"), 1)
-        self.assertGreaterEqual(
-            seconds.value("_count", route="attempt_open", method="POST", code="201"), 1)
+        self.assertGreaterEqual(seconds.value("_count", route="attempt_open", method="POST", code="201"), 1)
         self.assertEqual(after["cairn_commit_duration_seconds"].value("_count"), 1)
         for op in ("look", "change"):
             self.assertGreater(after["cairn_db_query_duration_seconds"].value("_count", op=op), 0)
@@ -185,10 +185,8 @@ class Metrics(Scraped):
         self.assertEqual(found, 1)
 
     def test_runs_are_labels_where_the_operator_says_how_many(self):
-        world = World(server_arguments=["--metrics-runs-max", "2"])
-        self.addCleanup(world.close)
-        file = world.root / "file"
-        file.write_bytes(b"x" * 1000)
+        world = World(server_arguments=["--metrics-runs-max", "2"], case=self)
+        file = cases.file(world.root / "file", b"x" * 1000)
 
         def found():
             text = self.world.get_from(world.url, "/metrics")[2].decode()
@@ -267,19 +265,25 @@ class StoreAlone(Scraped):
         self.assertEqual(after["cairn_kept_bytes"].value(), 0)
         reads = after["cairn_range_read_duration_seconds"]
         self.assertGreaterEqual(reads.value("_count", code="ok"), 6)  # of 8 MiB at most
+        self.assertEqual(after["cairn_restore_cached_bytes_total"].value(), 2 * stored)
+
+    def test_a_lone_rank_reads_past_the_cache_that_ranks_share(self):
+        """Also while its memory for saves, which belongs to the same attempt, is there."""
+        self.world.cairn("bench", "save", RUN, "--ranks", "1", "--bytes", "20MiB", "--steps", "1")
+        (self.world.root / "hold").touch()
+        child = self.restorer("lone", RESTORER_BYTES="1000000")
+        self.assertEqual(json.loads(line_of(child))["bytes"], self.world.version(RUN)["bytes"])
+        self.assertEqual(self.uploader()["cairn_restore_cached_bytes_total"].value(), 0)
 
 
 class Retries(unittest.TestCase):
     def test_what_is_sent_again_is_counted_by_what_made_it(self):
-        s3 = S3Fault(pathlib.Path(tempfile.mkdtemp(prefix="cairn-retries-")))
-        self.addCleanup(s3.stop)
+        s3 = S3Fault(cases.folder(self), case=self)
         world = S3World(s3, uploader_arguments=["--part-size", "5MiB", "--no-hedge", "--metrics-listen",
-                                                "127.0.0.1:0"])
-        self.addCleanup(world.close)
+                                                "127.0.0.1:0"], case=self)
         s3.rules("op=part nth=2 : status=503/SlowDown\nop=part nth=3 : status=503/SlowDown\n"
                  "op=complete nth=1 : status=500/InternalError")
-        file = world.root / "file"
-        file.write_bytes(b"x" * (40 << 20))
+        file = cases.file(world.root / "file", b"x" * (40 << 20))
         world.cairn("put", file, f"{RUN}@1")
         port = re.search(r" metrics.listening .*port=(\d+)", world.uploaders[0].log.read_text())[1]
         text = world.get_from(f"http://127.0.0.1:{port}", "/metrics")[2].decode()

@@ -5,13 +5,11 @@ of adapters leave them: which files are the model, what lies beside it, pieces, 
 in the headers."""
 import json
 import os
-import pathlib
 import shutil
 import struct
-import subprocess
-import tempfile
 import unittest
 
+import cases
 from test_export import export, read
 from world import BIN, World
 
@@ -24,17 +22,7 @@ def floats(*values):
 
 def write(path, tensors, texts=None):
     """A safetensors file. tensors: {name: (shape, values)} of fp32; texts: its __metadata__."""
-    header, data = {}, b""
-    if texts is not None:
-        header["__metadata__"] = texts
-    for name, (shape, values) in tensors.items():
-        own = floats(*values)
-        header[name] = {"dtype": "F32", "shape": shape,
-                        "data_offsets": [len(data), len(data) + len(own)]}
-        data += own
-    text = json.dumps(header).encode()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    cases.safetensors(path, {name: ("F32", shape, floats(*values)) for name, (shape, values) in tensors.items()}, texts)
 
 
 def write_index(path, weight_map):
@@ -61,12 +49,9 @@ def pieces(name, parts, folder, whole=None):
         write(folder / f"shard-{rank:05}-model-00001-of-00001.safetensors", tensors, texts)
 
 
-class Case(unittest.TestCase):
+class Case(cases.Case):
     def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-folders-"))
-        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
-        self.source = self.folder / "source"
-        self.source.mkdir()
+        self.source = cases.made(self.folder / "source")
         self.outs = 0
 
     def out(self):
@@ -97,8 +82,7 @@ class Indexes(Case):
         for number, name in enumerate("ab", 1):
             write(self.source / f"{stem}-0000{number}-of-00002.{end}", {name: one(number)})
         path = self.source / (index or f"{stem}.{end}.index.json")
-        write_index(path, {name: f"{stem}-0000{number}-of-00002.{end}"
-                           for number, name in enumerate("ab", 1)})
+        write_index(path, {name: f"{stem}-0000{number}-of-00002.{end}" for number, name in enumerate("ab", 1)})
         return path
 
     def test_an_index_of_any_name_decides_and_files_beside_it_are_left_out_by_name(self):
@@ -137,14 +121,12 @@ class Indexes(Case):
         self.refused(7, f"{index.name} has no weight_map")
 
     def inspect(self, status):
-        ran = subprocess.run([BIN / "cairn", "inspect", self.source], capture_output=True, text=True)
-        self.assertEqual(ran.returncode, status, ran.stderr)
+        ran = cases.run([BIN / "cairn", "inspect", self.source], status=status)
         return ran.stderr
 
     def test_a_tensor_is_taken_from_the_file_that_the_index_names_for_it(self):
         self.sharded("model")
-        write(self.source / "model-00001-of-00002.safetensors",
-              {"a": one(1), "b": one(7), "old": one(8)})
+        write(self.source / "model-00001-of-00002.safetensors", {"a": one(1), "b": one(7), "old": one(8)})
         tensors, told = self.exported()
         self.assertEqual(tensors, {"a": floats(1), "b": floats(2)})
         self.assertEqual(set(self.left_out(told)), {"b of model-00001-of-00002.safetensors",
@@ -168,8 +150,7 @@ class Indexes(Case):
         for stem in ("model", "anything"):
             with self.subTest(stem):
                 for number in (1, 3):
-                    write(self.source / f"{stem}-0000{number}-of-00003.safetensors",
-                          {f"t{number}": one(number)})
+                    write(self.source / f"{stem}-0000{number}-of-00003.safetensors", {f"t{number}": one(number)})
                 self.refused(3, f"{stem}-00002-of-00003.safetensors is not there")
                 write(self.source / f"{stem}-00002-of-00003.safetensors", {"t2": one(2)})
                 self.assertEqual(set(self.exported()[0]), {"t1", "t2", "t3"})
@@ -190,8 +171,7 @@ class Indexes(Case):
 
     def test_a_download_that_has_not_ended_is_named(self):
         write(self.source / "a.safetensors", {"a": one(1)})
-        half = self.source / "b.safetensors.4f2a.incomplete"
-        half.write_bytes(b"half")
+        half = cases.file(self.source / "b.safetensors.4f2a.incomplete", b"half")
         self.refused(3, "b.safetensors is not there", half.name)
         write(self.source / "b.safetensors", {"b": one(1)})
         self.assertEqual(set(self.exported()[0]), {"a", "b"})
@@ -200,8 +180,7 @@ class Indexes(Case):
         for name in ("one.fp16.safetensors", "one.safetensors"):
             write(self.source / name, {"w": one(1)})
         self.refused(2, "tensor w is in one.fp16.safetensors and in one.safetensors")
-        self.assertEqual(self.exported(source=self.source / "one.safetensors")[0],
-                         {"w": floats(1)})
+        self.assertEqual(self.exported(source=self.source / "one.safetensors")[0], {"w": floats(1)})
         # The one by the name that loaders look for first is the model.
         write(self.source / "model.safetensors", {"w": one(2)})
         tensors, told = self.exported()
@@ -278,8 +257,7 @@ class Pieces(Case):
         columns = [([0, at], [7, size], [v for r in range(7) for v in
                                          values[4 * r + at:4 * r + at + size]])
                    for at, size in ((2, 2), (0, 1), (1, 1))]
-        for name, parts in (("rows", rows), ("columns", columns),
-                            ("empty", rows + [([7, 0], [0, 4], [])])):
+        for name, parts in (("rows", rows), ("columns", columns), ("empty", rows + [([7, 0], [0, 4], [])])):
             with self.subTest(name):
                 folder = self.folder / name
                 pieces("embed", parts, folder, {"norm": one(5)})
@@ -292,8 +270,7 @@ class Pieces(Case):
     def test_a_rank_that_has_nothing_of_a_file_writes_none(self):
         for rank, number, name, offsets in ((1, 1, "a", [0]), (2, 1, "a", [1]), (2, 2, "b", [0])):
             texts = {"DCP_SHARDING_INFO": json.dumps({name: {"saved_offsets": offsets}})}
-            write(self.source / f"shard-{rank:05}-model-{number:05}-of-00002.safetensors",
-                  {name: one(rank)}, texts)
+            write(self.source / f"shard-{rank:05}-model-{number:05}-of-00002.safetensors", {name: one(rank)}, texts)
         self.assertEqual(self.exported()[0], {"a": floats(1, 2), "b": floats(2)})
         (self.source / "shard-00002-model-00002-of-00002.safetensors").unlink()
         self.refused(3, "model-00002-of-00002.safetensors is not there")
@@ -325,20 +302,17 @@ class Links(Case):
         write(blobs / "0123", {"w": one(1, 2)})
         (snapshot / "model.safetensors").symlink_to("../../blobs/0123")
         self.assertEqual(self.exported(source=snapshot)[0], {"w": floats(1, 2)})
-        self.assertEqual(self.exported(source=snapshot / "model.safetensors")[0],
-                         {"w": floats(1, 2)})
+        self.assertEqual(self.exported(source=snapshot / "model.safetensors")[0], {"w": floats(1, 2)})
         for words in (("inspect", snapshot), ("inspect", snapshot / "model.safetensors"),
                       ("diff", snapshot, blobs / "0123")):
-            ran = subprocess.run([BIN / "cairn", *words], capture_output=True, text=True)
-            self.assertEqual(ran.returncode, 0, ran.stderr)
+            cases.run([BIN / "cairn", *words])
 
     def test_two_names_of_one_file_are_one_file(self):
         write(self.source / "epoch.safetensors", {"w": one(1)})
         (self.source / "last.safetensors").symlink_to("epoch.safetensors")
         tensors, told = self.exported()
         self.assertEqual(tensors, {"w": floats(1)})
-        self.assertEqual(self.left_out(told),
-                         {"last.safetensors": "another name of the file epoch.safetensors"})
+        self.assertEqual(self.left_out(told), {"last.safetensors": "another name of the file epoch.safetensors"})
 
 
 class Kept(Case):
@@ -346,18 +320,14 @@ class Kept(Case):
 
     @classmethod
     def setUpClass(cls):
-        cls.world = World()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.world.close()
+        cls.world = World(case=cls)
 
     def saved(self, *words):
-        return json.loads(self.world.cairn(*words, "--json").stdout)
+        return self.world.json(*words)
 
     def of(self, ref):
         out = self.out()
-        told = json.loads(self.world.cairn("export", ref, out, "--json").stdout)
+        told = self.world.json("export", ref, out)
         return {name: row[2] for name, row in read(out).items()}, told, out
 
     def test_put_and_import_know_what_the_index_names(self):
@@ -367,8 +337,7 @@ class Kept(Case):
         for number, words in enumerate((("put",), ("import", "hf")), 1):
             told = self.saved(*words, self.source, f"f/index@{number}")
             self.assertEqual(told["tensors"], 1)
-            self.assertEqual(set(self.left_out(told)),
-                             {"old of main.safetensors", "consolidated.safetensors"})
+            self.assertEqual(set(self.left_out(told)), {"old of main.safetensors", "consolidated.safetensors"})
             self.assertEqual(self.of(f"f/index@{number}")[0], {"w": floats(1)})
             back = self.out()
             self.world.cairn("get", f"f/index@{number}", "-d", back)
@@ -381,8 +350,7 @@ class Kept(Case):
         for number, words in enumerate((("put",), ("import", "hf")), 1):
             told = self.saved(*words, self.source, f"f/pieces@{number}")
             self.assertEqual((told["tensors"], told["left_out"]), (2, []))
-            self.assertEqual(self.of(f"f/pieces@{number}")[0],
-                             {"embed": floats(1, 2, 3, 4), "norm": floats(5)})
+            self.assertEqual(self.of(f"f/pieces@{number}")[0], {"embed": floats(1, 2, 3, 4), "norm": floats(5)})
         next(self.source.glob("shard-00001*")).unlink()
         told = self.saved("put", self.source, "f/pieces@3")
         self.assertEqual((told["tensors"], list(self.left_out(told))), (0, ["embed"]))

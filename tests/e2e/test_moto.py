@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: labels=moto
+# ctest: labels=moto seconds=50
 """The whole chain on moto, an S3 of Python that people test with: it states the CRC32 of an object made
 of parts as its CRC32C, and names its list of parts otherwise than S3 does.
 
-moto is fetched from PyPI into an environment of its own below the temporary folder; where that does
-not work the tests are skipped by name."""
+setup/extras.sh fetches moto; without it the tests are skipped by name."""
 import filecmp
-import functools
+import importlib.util
 import json
 import os
 import pathlib
@@ -25,25 +24,7 @@ from outcome import leave
 from s3world import signed
 from world import BIN, HANG_S, wait_until
 
-KEPT = pathlib.Path(tempfile.gettempdir()) / "cairn-clients" / "moto-5.2"
 MIB = 1 << 20
-
-
-@functools.lru_cache
-def moto_server():
-    program = KEPT / "bin" / "moto_server"
-    if not program.exists():
-        try:
-            subprocess.run([sys.executable, "-m", "venv", KEPT], check=True, capture_output=True)
-            subprocess.run([KEPT / "bin" / "python3", "-m", "pip", "install", "--quiet",
-                            "--disable-pip-version-check", "moto[server,s3]==5.2.*"],
-                           check=True, timeout=300, capture_output=True)
-        except (OSError, subprocess.SubprocessError) as problem:
-            shutil.rmtree(KEPT, ignore_errors=True)
-            said = (getattr(problem, "stderr", b"") or b"").decode().strip()[-200:]
-            raise unittest.SkipTest(f"no moto 5.2, and it cannot be fetched: {problem} {said}") \
-                from None
-    return program
 
 
 def answers(url):
@@ -60,13 +41,14 @@ class OnMoto(unittest.TestCase):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        program = moto_server()
+        if not importlib.util.find_spec("moto"):
+            raise unittest.SkipTest("moto was not fetched (setup/extras.sh)")
         cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-moto-"))
         cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
         cls.url = f"http://127.0.0.1:{port}"
         with open(cls.folder / "moto.log", "wb") as log:
-            cls.moto = subprocess.Popen([program, "-H", "127.0.0.1", "-p", str(port)], stdout=log,
-                                        stderr=log)
+            cls.moto = subprocess.Popen([sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+                                        stdout=log, stderr=log)
         cls.addClassCleanup(cls.moto.wait)
         cls.addClassCleanup(cls.moto.kill)
         wait_until(lambda: answers(cls.url), 60)

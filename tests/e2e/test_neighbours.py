@@ -2,36 +2,30 @@
 # ctest: seconds=60
 """Eight ranks on four nodes, each of which has staged its share of the weights, start again: what a
 node still has in memory is not asked of the store by any other."""
-import collections
-import hashlib
-import json
-import os
-import pathlib
 import re
 import shutil
-import subprocess
-import tempfile
 import unittest
 
-from s3world import BUCKET, S3Fault, S3World, signed
+import cases
+from s3world import S3Fault, S3World
 from test_jobs import Job
-from world import BIN, HANG_S, line_of, wait_until
+from test_node_lost import Restores
+from world import wait_until
 
 NODES, RANKS, RUN, STEP = 4, 8, "p/near", 1
 NODE = ["--peer-listen", "127.0.0.1:0", "--heartbeat", "200ms", "--memory-tier-time", "10min"]
 KEEPS = [*NODE, "--partner-memory", "256MiB"]
 
 
-class Neighbours(unittest.TestCase):
+class Neighbours(Restores, unittest.TestCase):
+    RUN = RUN
+
     def start(self, uploader=NODE, server=(), rows=10):
         """A committed version, whose ranks have ended as a job does that is killed."""
-        folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-near-"))
-        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
-        self.s3 = S3Fault(folder)
-        self.addCleanup(self.s3.daemon.end)
+        folder = cases.folder(self)
+        self.s3 = S3Fault(folder, case=self)
         self.world = S3World(self.s3, nodes=NODES, debug=False, uploader_arguments=uploader,
-                             server_arguments=server)
-        self.addCleanup(self.world.close)
+                             server_arguments=server, case=self)
         hold = self.world.root / "hold"
         job = Job(self.world, "first", RANKS, [STEP, STEP + 1], run=RUN, rows=rows, hold=hold)
         self.addCleanup(job.kill)
@@ -52,9 +46,6 @@ class Neighbours(unittest.TestCase):
     def log(self, node):
         return (self.world.root / f"uploader-{node}.log").read_text(errors="replace")
 
-    def journal(self):
-        return [json.loads(line) for line in self.s3.ask("journal").splitlines()]
-
     def replace(self, node):
         """By a machine of its name, without anything of the one before."""
         self.world.uploaders[node].kill()
@@ -63,48 +54,9 @@ class Neighbours(unittest.TestCase):
         self.world.uploaders[node].start()
 
     def restore(self):
-        """All ranks at one moment, each wants all of it; {object: bytes that the store has sent}."""
-        go, attempt = self.world.root / "go", 2
-        children = []
-        for rank in range(RANKS):
-            out = self.world.root / f"out-{rank}"
-            out.mkdir()
-            child = subprocess.Popen(
-                [BIN / "tests/restorer", RUN, str(rank), str(RANKS), "2"],
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                env={**os.environ, "CAIRN_JOB": "second", "RESTORER_HOLD": str(go), "RESTORER_OUT": str(out),
-                     "RESTORER_SLICE": "16", "CAIRN_SOCKET": self.world.socket(rank % NODES)})
-            self.addCleanup(child.communicate)
-            self.addCleanup(child.kill)
-            children.append(child)
-        for child in children:
-            for what in ("open", "restore"):
-                self.assertEqual(json.loads(line_of(child)), {what: "ok"}, self.world.logs())
-        heard = f"peers.listed run={RUN} attempt={attempt} "
-        wait_until(lambda: all(heard in self.log(node) for node in range(NODES)))
-        go.touch()
-        for child in children:
-            _, said = child.communicate(timeout=HANG_S)
-            self.assertEqual(child.returncode, 0, said + self.world.logs())
-        sent = self.sent()  # before this test asks for anything itself
-        wanted = {key.split("/data/")[1].replace("/", "_"): self.stored(key) for key in self.sizes}
-        for rank in range(RANKS):
-            got = {file.name: hashlib.sha256(file.read_bytes()).hexdigest()
-                   for file in (self.world.root / f"out-{rank}").iterdir()}
-            self.assertEqual(got, wanted)
-        if "peers.passed_by" in self.world.logs():
-            self.skipTest("this machine let a node wait for another for two seconds; the store was asked")
-        return sent
-
-    def stored(self, key):
-        return hashlib.sha256(signed(self.s3.env(), f"/{BUCKET}/{key}")).hexdigest()
-
-    def sent(self):
-        found = collections.Counter()
-        for line in self.journal()[self.journal_before:]:
-            if line["op"] == "get" and "/data/" in line["key"]:
-                found[line["key"]] += line["bytes_out"]
-        return found
+        heard = f"peers.listed run={RUN} attempt=2 "
+        return super().restore(RANKS, lambda rank: rank % NODES, lambda: wait_until(
+            lambda: all(heard in self.log(node) for node in range(NODES))))
 
     def assert_little(self, sent):
         self.assertLessEqual(sent.total(), sum(self.sizes.values()) // 100, dict(sent))

@@ -10,12 +10,12 @@ import pathlib
 import shutil
 import sqlite3
 import struct
-import subprocess
 import sys
 import unittest
 
+import cases
 from test_verify import safetensors
-from world import BIN, HANG_S, wait_until, World
+from world import BIN, wait_until, World
 
 RUN = "later/run"
 WITHOUT_CAIRN = pathlib.Path(__file__).parents[1] / "python/read_without_cairn.py"
@@ -67,10 +67,8 @@ NEEDED = {"committed.json": "get-alone", "manifest.json": "get get-alone", "atte
 
 class Newer(unittest.TestCase):
     def setUp(self):
-        self.world = World(server_arguments=("--reconcile-wait", "10ms"))
-        self.addCleanup(self.world.close)
-        source = self.world.root / "source"
-        source.mkdir()
+        self.world = World(server_arguments=("--reconcile-wait", "10ms"), case=self)
+        source = cases.made(self.world.root / "source")
         safetensors(source / "model.safetensors", 40)
         self.world.cairn("put", source, f"{RUN}@1")
         self.store = pathlib.Path(self.world.store)
@@ -160,9 +158,7 @@ class Newer(unittest.TestCase):
         self.assertEqual((row["state"], row["code"]),
                          ("unsupported", "unsupported") if document in ("committed.json", "manifest.json")
                          else ("committed", None))
-        plain = subprocess.run([sys.executable, WITHOUT_CAIRN, self.store, f"{RUN}@1", self.world.root / "plain"],
-                               capture_output=True, text=True, timeout=HANG_S, check=False)
-        self.assertEqual(plain.returncode, 1, plain.stderr)
+        plain = cases.run([sys.executable, WITHOUT_CAIRN, self.store, f"{RUN}@1", self.world.root / "plain"], status=1)
         self.assertIn("newer release", plain.stderr)
 
     def reindex(self, document, named):
@@ -217,9 +213,7 @@ class Newer(unittest.TestCase):
         self.world.server.stop()
         mistyped = self.world.root / "sever"
         for folder, status, said in ((mistyped, 3, "there is no catalog in"), (self.world.root / "server", 0, "schema")):
-            done = subprocess.run([BIN / "cairn-server", "--migrate", "--store", self.store, "--data-dir", folder],
-                                  capture_output=True, text=True, timeout=HANG_S, check=False)
-            self.assertEqual(done.returncode, status, done.stderr)
+            done = cases.run([BIN / "cairn-server", "--migrate", "--store", self.store, "--data-dir", folder], status=status)
             self.assertIn(said, done.stdout + done.stderr)
         self.assertFalse(mistyped.exists())
 

@@ -6,12 +6,11 @@ import json
 import os
 import pathlib
 import shutil
-import struct
 import subprocess
 import sys
-import tempfile
 import unittest
 
+import cases
 import postgres
 from world import BIN, HANG_S, World
 
@@ -24,26 +23,20 @@ AWAY = {"CAIRN_URL": "http://127.0.0.1:9"}
 
 class Newest(unittest.TestCase):
     def setUp(self):
-        self.root = pathlib.Path(tempfile.mkdtemp(prefix="cairn-newest-"))
-        self.addCleanup(shutil.rmtree, self.root, ignore_errors=True)
-        self.world = World(env={"CAIRN_RECONCILE_WAIT": "0ms"})
-        self.addCleanup(self.world.close)
-        self.file = self.root / "model.safetensors"
-        header = json.dumps({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
-        self.file.write_bytes(struct.pack("<Q", len(header)) + header + bytes(8))
+        self.root = cases.folder(self)
+        self.world = World(env={"CAIRN_RECONCILE_WAIT": "0ms"}, case=self)
+        self.file = cases.safetensors(self.root / "model.safetensors", {"w": ("F32", [2], bytes(8))})
 
     def put(self, step, *more):
         return self.world.cairn("put", self.file, f"{RUN}@{step}", *more)
 
     def latest(self):
         """As the server, the command with the store alone and plain Python say it: a step."""
-        told = json.loads(self.world.cairn("show", f"{RUN}@latest", "--json").stdout)
-        stored = json.loads(self.world.cairn("show", f"{RUN}@latest", "--json", "--store", self.world.store,
-                                             env=AWAY).stdout)
+        told = self.world.json("show", f"{RUN}@latest")
+        stored = self.world.json("show", f"{RUN}@latest", "--store", self.world.store, env=AWAY)
         found = plain.find(pathlib.Path(self.world.store) / RUN, "latest")
         self.assertEqual({told["version"], stored["version"]}, {found.name})
-        rows = [row for words in ((), ("--store", self.world.store))
-                for row in json.loads(self.world.cairn("ls", RUN, *words, "--json").stdout)]
+        rows = [row for words in ((), ("--store", self.world.store)) for row in self.world.json("ls", RUN, *words)]
         self.assertEqual([row["version"] for row in rows if row.get("latest")], 2 * [found.name])
         return told["step"]
 
@@ -77,7 +70,7 @@ class Newest(unittest.TestCase):
         for step in (300, 100, 200):
             self.world.cairn("import", "safetensors", self.file, f"{RUN}@{step}")
         self.assertEqual(self.latest(), 900)
-        plan = json.loads(self.world.cairn("forget", RUN, "--keep-last", "2", "--dry-run", "--json").stdout)
+        plan = self.world.json("forget", RUN, "--keep-last", "2", "--dry-run")
         self.assertEqual([(row["step"], row["fate"]) for row in plan["versions"]],
                          [(900, "keep"), (300, "keep"), (200, "remove"), (100, "remove")])
         self.world.cairn("import", "safetensors", self.file, f"{RUN}@400", "--latest")

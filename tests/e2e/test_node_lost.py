@@ -4,67 +4,49 @@ import collections
 import hashlib
 import json
 import os
-import pathlib
-import shutil
 import signal
 import subprocess
-import tempfile
 import unittest
 
+import cases
 from s3world import BUCKET, S3Fault, S3World, signed
 from test_jobs import Job
-from world import BIN, HANG_S, line_of
+from world import BIN, line_of
 
 NODES, RANKS, RESTORED_BY, RUN = 4, 16, 6, "p/lost"
 UPLOADER = ["--peer-listen", "127.0.0.1:0", "--heartbeat", "200ms", "--metrics-listen", "127.0.0.1:0"]
 
 
-class NodeLost(unittest.TestCase):
-    def start(self, *arguments):
-        folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-lost-"))
-        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
-        self.s3 = S3Fault(folder, ["--cap-all-bytes-per-s", "60MB"])
-        self.addCleanup(self.s3.daemon.end)
-        self.world = S3World(self.s3, nodes=NODES, debug=False, uploader_arguments=[*UPLOADER, *arguments])
-        self.addCleanup(self.world.close)
-        for status, lines, said in Job(self.world, "first", RANKS, [1], run=RUN, rows=10).end():
-            self.assertEqual((status, lines[-1]["code"]), (0, "ok"), said)
-        self.sizes = self.world.keys("/data/")
-        self.assertEqual(len(self.sizes), 2 * RANKS)
-        # The one node of four that has ranks 3, 7, 11 and 15: nothing of it is asked again.
-        self.world.uploaders[NODES - 1].process.send_signal(signal.SIGKILL)
-        self.world.uploaders[NODES - 1].process.wait()
-        self.journal_before = len(self.journal())
+class Restores:
+    """Of a case with s3, world, RUN, sizes and journal_before: ranks that want all of what others have saved."""
 
     def journal(self):
         return [json.loads(line) for line in self.s3.ask("journal").splitlines()]
 
-    def restore(self):
-        """All six at one moment, two on each node that is left; every byte is compared."""
+    def restore(self, ranks, node_of, heard):
+        """All ranks at one moment, once heard(); every byte is compared. {object: bytes that the store has sent}."""
         hold = self.world.root / "go"
         children = []
-        for rank in range(RESTORED_BY):
-            out = self.world.root / f"out-{rank}"
-            out.mkdir()
+        for rank in range(ranks):
+            out = cases.made(self.world.root / f"out-{rank}")
             child = subprocess.Popen(
-                [BIN / "tests/restorer", RUN, str(rank), str(RESTORED_BY), "2"],
+                [BIN / "tests/restorer", self.RUN, str(rank), str(ranks), "2"],
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                 env={**os.environ, "CAIRN_JOB": "second", "RESTORER_HOLD": str(hold), "RESTORER_OUT": str(out),
-                     "RESTORER_SLICE": "16", "CAIRN_SOCKET": self.world.socket(rank // 2)})
+                     "RESTORER_SLICE": "16", "CAIRN_SOCKET": self.world.socket(node_of(rank))})
             self.addCleanup(child.communicate)
             self.addCleanup(child.kill)
             children.append(child)
         for child in children:
             for what in ("open", "restore"):
                 self.assertEqual(json.loads(line_of(child)), {what: "ok"}, self.world.logs())
-        self.world.wait_for_beats(10 * len(self.world.uploaders))  # all know who the others are: none reads for itself
+        heard()
         hold.touch()
         for child in children:
-            _, said = child.communicate(timeout=HANG_S)
-            self.assertEqual(child.returncode, 0, said + self.world.logs())
+            self.world.ended(child)
         sent = self.sent()  # before this test asks for anything itself
         wanted = {key.split("/data/")[1].replace("/", "_"): self.stored(key) for key in self.sizes}
-        for rank in range(RESTORED_BY):
+        for rank in range(ranks):
             got = {file.name: hashlib.sha256(file.read_bytes()).hexdigest()
                    for file in (self.world.root / f"out-{rank}").iterdir()}
             self.assertEqual(got, wanted)
@@ -76,12 +58,32 @@ class NodeLost(unittest.TestCase):
         return hashlib.sha256(signed(self.s3.env(), f"/{BUCKET}/{key}")).hexdigest()
 
     def sent(self):
-        """{object: bytes of it that the store has sent since the node was lost}."""
+        """{object: bytes of it that the store has sent since journal_before}."""
         found = collections.Counter()
         for line in self.journal()[self.journal_before:]:
             if line["op"] == "get" and "/data/" in line["key"]:
                 found[line["key"]] += line["bytes_out"]
         return found
+
+
+class NodeLost(Restores, unittest.TestCase):
+    RUN = RUN
+
+    def start(self, *arguments):
+        folder = cases.folder(self)
+        self.s3 = S3Fault(folder, ["--cap-all-bytes-per-s", "60MB"], case=self)
+        self.world = S3World(self.s3, nodes=NODES, debug=False, uploader_arguments=[*UPLOADER, *arguments], case=self)
+        Job(self.world, "first", RANKS, [1], run=RUN, rows=10).succeeds()
+        self.sizes = self.world.keys("/data/")
+        self.assertEqual(len(self.sizes), 2 * RANKS)
+        # The one node of four that has ranks 3, 7, 11 and 15: nothing of it is asked again.
+        self.world.uploaders[NODES - 1].process.send_signal(signal.SIGKILL)
+        self.world.uploaders[NODES - 1].process.wait()
+        self.journal_before = len(self.journal())
+
+    def restore(self):
+        """Two ranks on each node that is left, once all know who the others are: none reads for itself."""
+        return super().restore(RESTORED_BY, lambda rank: rank // 2, lambda: self.world.wait_for_beats(10 * len(self.world.uploaders)))
 
     def of_node(self, key):
         """Which node had saved it."""

@@ -5,13 +5,12 @@ who is told of it, and how it ends."""
 import contextlib
 import json
 import os
-import pathlib
 import re
 import sys
-import tempfile
 import unittest
 import urllib.error
 
+import cases
 from s3world import BUCKET, RealS3, S3Fault, S3World, signed
 from test_commands import shapes
 from world import wait_until
@@ -22,14 +21,11 @@ SIZE = 300_000
 
 class NotFreed(unittest.TestCase):
     def start(self, *arguments, versioning=ENABLED, rules=""):
-        self.s3 = S3Fault(pathlib.Path(tempfile.mkdtemp(prefix="cairn-not-freed-")), arguments)
-        self.addCleanup(self.s3.stop)
+        self.s3 = S3Fault(cases.folder(self), arguments, case=self)
         self.s3.ask("versioning", versioning)
         self.s3.rules(rules)
-        self.world = S3World(self.s3, server_arguments=["--sweep-interval", "100ms", "--trash-grace", "1s"])
-        self.addCleanup(self.world.close)
-        self.file = self.world.root / "file"
-        self.file.write_bytes(b"x" * SIZE)
+        self.world = S3World(self.s3, server_arguments=["--sweep-interval", "100ms", "--trash-grace", "1s"], case=self)
+        self.file = cases.file(self.world.root / "file", b"x" * SIZE)
 
     def save(self, *steps):
         for step in steps:
@@ -40,7 +36,7 @@ class NotFreed(unittest.TestCase):
         self.world.cairn("rm", f"u/run@{version}", "--yes")
 
     def state(self, version):
-        rows = json.loads(self.world.get("/v1/runs/u/run/checkpoints?state=gone")[2])["items"]
+        rows = self.world.read("/v1/runs/u/run/checkpoints?state=gone")["items"]
         return next((row for row in rows if row["version"] == version), None)
 
     def gone(self, version):
@@ -51,12 +47,11 @@ class NotFreed(unittest.TestCase):
         return len([part for part in listing.split("<DeleteMarker>")[1:] if version in part])
 
     def rows(self):
-        return json.loads(self.world.get("/v1/not-freed")[2])["items"]
+        return self.world.read("/v1/not-freed")["items"]
 
     def events(self, version):
-        items = json.loads(self.world.get("/v1/events")[2])["items"]
-        return [(row["event"], row.get("reason") or "") for row in items
-                if row.get("version") == version]
+        items = self.world.read("/v1/events")["items"]
+        return [(row["event"], row.get("reason") or "") for row in items if row.get("version") == version]
 
     def metric(self, name):
         text = self.world.get("/metrics")[2].decode()
@@ -64,7 +59,7 @@ class NotFreed(unittest.TestCase):
 
     def tried_again(self):
         """The pauses are of catalog time, which cairn gc does not wait for."""
-        return json.loads(self.world.cairn("gc", "--not-freed", "--json").stdout)
+        return self.world.json("gc", "--not-freed")
 
     def test_in_a_bucket_with_versioning_a_deleted_checkpoint_leaves_not_a_byte_and_no_marker(self):
         self.start("--page-max", "3")
@@ -116,13 +111,12 @@ class NotFreed(unittest.TestCase):
         self.assertFalse([key for key in self.s3.keys("cairn/") if first in key])
         self.assertEqual(self.gone(first)["not_freed"]["bytes"], SIZE)
         self.assertNotIn("not_freed", self.gone(second))
-        gc = json.loads(self.world.get("/v1/gc")[2])
+        gc = self.world.read("/v1/gc")
         self.assertEqual((gc["not_freed"], gc["not_freed_bytes"]), (1, SIZE))
         wait_until(lambda: self.metric("cairn_not_freed_bytes") == SIZE)
         self.assertIn("293.0 KiB of 1 deleted version", self.world.cairn("gc", "--dry-run").stderr)
         self.assertIn("293.0 KiB of 1 deleted version", self.world.cairn("du").stderr)
-        self.assertIn({"state": "not freed", "count": 1, "bytes": SIZE},
-                      json.loads(self.world.cairn("du", "u/run", "--json").stdout))
+        self.assertIn({"state": "not freed", "count": 1, "bytes": SIZE}, self.world.json("du", "u/run"))
         kinds = [event for event, _ in self.events(first)]
         self.assertEqual(kinds.count("checkpoint.not_freed"), 1)
         self.assertLess(kinds.index("checkpoint.gone"), kinds.index("checkpoint.not_freed"))
@@ -192,8 +186,7 @@ class OnARealServer(unittest.TestCase):
     def versions(self, prefix):
         """(size of all versions, markers) below it."""
         text = self.ask(versions="", prefix=prefix)
-        return (sum(int(size) for size in re.findall(r"<Size>(\d+)</Size>", text)),
-                text.count("<DeleteMarker>"))
+        return (sum(int(size) for size in re.findall(r"<Size>(\d+)</Size>", text)), text.count("<DeleteMarker>"))
 
     def test_a_deleted_checkpoint_leaves_no_version_and_no_marker(self):
         with contextlib.suppress(urllib.error.HTTPError):  # it may be there
@@ -202,8 +195,7 @@ class OnARealServer(unittest.TestCase):
         s3, prefix = RealS3(), f"cairn-{os.urandom(4).hex()}"
         s3.bucket = self.BUCKET
         world = S3World(s3, prefix=prefix, bucket=self.BUCKET,
-                        server_arguments=["--sweep-interval", "100ms", "--trash-grace", "1s"])
-        self.addCleanup(world.close)
+                        server_arguments=["--sweep-interval", "100ms", "--trash-grace", "1s"], case=self)
         file = world.root / "file"
         file.write_bytes(os.urandom(20 << 20))  # of several parts
         for step in (1, 2):
@@ -213,11 +205,10 @@ class OnARealServer(unittest.TestCase):
         self.assertGreaterEqual(self.versions(below)[0], 20 << 20)
         world.cairn("rm", f"u/run@{first}", "--yes")
         wait_until(lambda: self.versions(below) == (0, 0), 60, 0.5)
-        self.assertEqual(json.loads(world.get("/v1/not-freed")[2])["items"], [])
+        self.assertEqual(world.read("/v1/not-freed")["items"], [])
         self.assertGreaterEqual(self.versions(f"{prefix}/u/run/000000000002/")[0], 20 << 20)
         world.cairn("get", "u/run@2", "-d", world.root / "back")
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2, argv=[word for word in sys.argv
-                                     if word != "--endpoint-from-environment"])
+    unittest.main(verbosity=2, argv=[word for word in sys.argv if word != "--endpoint-from-environment"])

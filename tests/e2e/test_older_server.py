@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A server of an earlier release: what it does not know is told as that, and an answer that lacks what every server says is an
 error of the protocol, never a 0."""
-import http.server
-import json
 import os
 import subprocess
-import threading
 import unittest
 
+import cases
 from world import BIN, HANG_S
 
 
@@ -16,37 +14,19 @@ def problem(status, code, detail):
                     "detail": detail}
 
 
-class Older(http.server.BaseHTTPRequestHandler):
-    answer, version = None, "0.1.0"
-
-    def reply(self):
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        asked = self.path.startswith("/version")
-        status, body = (200, {"version": self.version, "schema": 1, "api": "v1"}) if asked else self.answer
-        text = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/problem+json" if status >= 400 else "application/json")
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    do_GET = do_POST = do_DELETE = do_PUT = do_PATCH = reply
-
-    def log_message(self, *_):
-        pass
-
-
 class OlderServer(unittest.TestCase):
     def setUp(self):
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Older)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        self.addCleanup(self.server.server_close)
-        self.addCleanup(self.server.shutdown)
+        self.answer, self.version = None, "0.1.0"
+        self.server = cases.StandIn(self.reply, case=self)
+
+    def reply(self, request):
+        asked = request.path.startswith("/version")
+        return (200, {"version": self.version, "schema": 1, "api": "v1"}) if asked else self.answer
 
     def cairn(self, answer, *words, version="0.1.0"):
-        Older.answer, Older.version = answer, version
+        self.answer, self.version = answer, version
         return subprocess.run([BIN / "cairn", *words], capture_output=True, text=True, timeout=HANG_S, check=False,
-                              env={**os.environ, "CAIRN_URL": f"http://127.0.0.1:{self.server.server_port}"})
+                              env={**os.environ, "CAIRN_URL": self.server.url})
 
     def test_a_path_parameter_method_or_member_that_it_does_not_know_is_told_as_that(self):
         for answer in (problem(404, "not-found", "no such path: GET /openapi.yaml lists them"),

@@ -16,6 +16,7 @@ import unittest
 import urllib.error
 import urllib.request
 
+import cases
 import openapi_page
 import postgres
 import re
@@ -161,13 +162,13 @@ class InABucket(Case):
         self.assertEqual({path: path.read_bytes() for path in there.iterdir()}, files)
         # A byte that is another one, or a file that is not there: that is somebody's own, and stays.
         changed = sorted(path for path in there.iterdir() if path.suffix == ".safetensors")[-1]
-        other = bytearray(files[changed])
-        other[-1] ^= 1
-        changed.write_bytes(other)
+        cases.flip(changed, -1)
+        other = changed.read_bytes()
+        self.assertNotEqual(other, files[changed])
         for _ in range(2):
             told = self.end(self.export("llm/a", 1, **options), "failed")
             self.assertIn(f"{changed.name} already", told["problem"]["detail"])
-        self.assertEqual(changed.read_bytes(), bytes(other))
+        self.assertEqual(changed.read_bytes(), other)
         self.assertEqual({path.name for path in there.iterdir()}, {path.name for path in files})
         changed.unlink()
         told = self.end(self.export("llm/a", 1, **options), "failed")

@@ -27,8 +27,7 @@ def wanted(case):
 def rounded(data):
     """Values of fp32 as bf16."""
     words = struct.unpack(f"<{len(data) // 4}I", data)
-    return struct.pack(f"<{len(words)}H",
-                       *((word + 0x7fff + (word >> 16 & 1)) >> 16 for word in words))
+    return struct.pack(f"<{len(words)}H", *((word + 0x7fff + (word >> 16 & 1)) >> 16 for word in words))
 
 
 def rewritten(path, change):
@@ -92,10 +91,8 @@ class Parallel(Case, Restored):
     def test_a_universal_checkpoint_is_taken_with_what_the_optimizer_keeps(self):
         source = PARALLEL / "universal"
         told = json.loads(export(source, self.out, "--json").stdout)
-        self.assertEqual((told["format"], read(self.out)),
-                         ("deepspeed-universal", wanted("universal")))
-        self.assertEqual({row["name"] for row in told["left_out"]},
-                         {"optimizer.state.", "zero/optimizer_state.pt"})
+        self.assertEqual((told["format"], read(self.out)), ("deepspeed-universal", wanted("universal")))
+        self.assertEqual({row["name"] for row in told["left_out"]}, {"optimizer.state.", "zero/optimizer_state.pt"})
         everything = {**wanted("universal"), **wanted("universal_state")}
         export(source / "step2_universal", self.folder / "all", "--optimizer")
         self.assertEqual(read(self.folder / "all"), everything)
@@ -153,15 +150,13 @@ class Parallel(Case, Restored):
     def test_fp32_values_and_moments_of_experts_are_those_that_deepspeed_loads(self):
         """In both orders that ranks may have; one group is cut over two ranks for each expert."""
         for step, case in enumerate(("experts_dp4", "experts_dp4_data_first")):
-            told = json.loads(export(PARALLEL / case, self.folder / case, "--optimizer",
-                                     "--json").stdout)
+            told = json.loads(export(PARALLEL / case, self.folder / case, "--optimizer", "--json").stdout)
             self.assertEqual(told["left_out"], [])
             self.imported("deepspeed", PARALLEL / case, f"p/{case}@{step}")
             for tensors in (read(self.folder / case),
                             self.both(f"p/{case}@{step}", f"{case}_stored", "--optimizer")[1]):
                 steps = {name: row for name, row in tensors.items() if name.endswith(".step")}
-                self.assertEqual({name: row for name, row in tensors.items() if name not in steps},
-                                 wanted(case))
+                self.assertEqual({name: row for name, row in tensors.items() if name not in steps}, wanted(case))
                 self.assertEqual({row[2] for row in steps.values()}, {struct.pack("<f", 2)})
                 self.assertEqual(len(steps), len([n for n in tensors if n.endswith(".exp_avg")]))
         expected = wanted("experts_dp4_data_first")
@@ -222,10 +217,8 @@ class Parallel(Case, Restored):
         for expert in (0, 3):
             folder = self.copy("experts_dp4")
             path = folder / f"layer_0_expert_{expert}_mp_rank_00_model_states.pt"
-            rewritten(path, lambda name, data: data[2:] + data[:2] if name.endswith("/data/2")
-                      else data)
-            self.refuse(folder, 7, f"{layer}.{expert}.1.weight: its fp32 values, rounded",
-                        "in no order")
+            rewritten(path, lambda name, data: data[2:] + data[:2] if name.endswith("/data/2") else data)
+            self.refuse(folder, 7, f"{layer}.{expert}.1.weight: its fp32 values, rounded", "in no order")
         folder = self.copy("experts_dp4")
         path = folder / "layer_0_expert_2_mp_rank_00_model_states.pt"
         repickled(path, lambda data: data.replace(b"experts.2.1.bias", b"experts.2.1.bIas"))
@@ -268,16 +261,14 @@ class Parallel(Case, Restored):
             self.refuse(folder, 7, words)
 
     def test_experts_of_a_pipelines_stages_and_of_tensor_parallel_ranks_are_put_together(self):
-        rules = {"experts_pipeline": [],
-                 "experts_tensor_parallel": ["--tp-rule", "*.deepspeed_experts.*=0"]}
+        rules = {"experts_pipeline": [], "experts_tensor_parallel": ["--tp-rule", "*.deepspeed_experts.*=0"]}
         for step, (case, flags) in enumerate(rules.items()):
             export(PARALLEL / case, self.folder / case, "--optimizer", *flags)
             self.imported("deepspeed", PARALLEL / case, f"p/{case}@{step}", *flags)
             for tensors in (read(self.folder / case),
                             self.both(f"p/{case}@{step}", f"{case}_stored", "--optimizer")[1]):
                 steps = {name for name in tensors if name.endswith(".step")}
-                self.assertEqual({name: row for name, row in tensors.items() if name not in steps},
-                                 wanted(case))
+                self.assertEqual({name: row for name, row in tensors.items() if name not in steps}, wanted(case))
                 self.assertEqual({tensors[name][2] for name in steps}, {struct.pack("<f", 2)})
 
     def test_experts_that_are_cut_in_other_ways_are_refused_by_name(self):
@@ -314,8 +305,7 @@ class Parallel(Case, Restored):
                 flags=re.DOTALL))
             self.refuse(folder, status, words)
         folder = self.copy("experts_pipeline")
-        shutil.copy(folder / "layer_0_expert_3_mp_rank_01_model_states.pt",
-                    folder / "layer_01-model_states.pt")
+        shutil.copy(folder / "layer_0_expert_3_mp_rank_01_model_states.pt", folder / "layer_01-model_states.pt")
         self.refuse(folder, 1, "files of experts beside files of a pipeline's layers")
         folder = self.copy("experts_dp4")
         repickled(folder / "mp_rank_00_model_states.pt", lambda data: re.sub(
@@ -401,7 +391,7 @@ class Parallel(Case, Restored):
     def test_rules_that_are_told_cut_what_no_pattern_tells(self):
         folder = self.without_patterns()
         rules = "word_embeddings.weight=0:11,column.*=0,row.weight=1,gates.*=halves,norm=replicated"
-        listed = json.loads(self.world.cairn("inspect", folder, "--json", "--tp-rule", rules).stdout)
+        listed = self.world.json("inspect", folder, "--tp-rule", rules)
         self.assertIn([11, 6], [row["shape"] for row in listed["tensors"]])
         export(folder, self.out, "--tp-rule", rules)
         self.check("tensor_parallel", read(self.out))
@@ -417,9 +407,8 @@ class Parallel(Case, Restored):
         export(folder, self.out, "--tp-rule", rules)
         self.world.cairn("diff", folder, self.out, status=1)
         for a, b in ((folder, self.out), (self.out, folder), (folder, folder)):
-            told = json.loads(self.world.cairn("diff", a, b, "--json", "--tp-rule", rules).stdout)
-            self.assertLessEqual({row["verdict"] for row in told["differ"]},
-                                 {"only in A", "only in B"})
+            told = self.world.json("diff", a, b, "--tp-rule", rules)
+            self.assertLessEqual({row["verdict"] for row in told["differ"]}, {"only in A", "only in B"})
             self.assertGreaterEqual(told["same"], len(read(self.out)))
         ran = self.world.cairn("diff", self.out, self.out, "--tp-rule", "*=0", status=2)
         self.assertIn("--tp-rule is for DeepSpeed's files, and these are hf-safetensors and "
@@ -463,10 +452,8 @@ class Parallel(Case, Restored):
 
     def test_what_is_ambiguous_is_an_error_that_names_it_and_the_flag(self):
         folder = self.without_patterns()
-        for rules, name in (("row.*=1,gates.*=0", "column.weight"),
-                            ("column.*=0,row.*=1", "gates.weight")):
-            self.refuse(folder, 1, f"{name}: without", "ranks differ", "--tp-rule", flags=(
-                "--tp-rule", rules))
+        for rules, name in (("row.*=1,gates.*=0", "column.weight"), ("column.*=0,row.*=1", "gates.weight")):
+            self.refuse(folder, 1, f"{name}: without", "ranks differ", "--tp-rule", flags=("--tp-rule", rules))
 
         def megatron(before, after):
             folder = self.copy("megatron")
@@ -489,8 +476,7 @@ class Parallel(Case, Restored):
                 entries = {name: whole.read(name) for name in whole.namelist()}
             with zipfile.ZipFile(path, "w") as changed:
                 for name, data in entries.items():
-                    changed.writestr(name, bytes(len(data)) if blank.search(name.encode())
-                                     else data)
+                    changed.writestr(name, bytes(len(data)) if blank.search(name.encode()) else data)
         self.refuse(folder, 1, "router.weight", "one value", "--tp-rule")
         export(folder, self.out, "--tp-rule", "router.*=replicated")
         self.assertEqual(set(read(self.out)["router.weight"][2]), {0})
@@ -498,12 +484,10 @@ class Parallel(Case, Restored):
     def test_a_rule_that_is_none_or_of_no_use_is_named(self):
         folder = self.without_patterns()
         for rule in ("norm", "=0", "norm=8", "norm=rows", "norm=1:4", "norm=0:0", "norm=0:x", ""):
-            self.refuse(folder, 2, f"--tp-rule {rule}: it is GLOB=RULE",
-                        flags=("--tp-rule", f"column.*=0,{rule}"))
+            self.refuse(folder, 2, f"--tp-rule {rule}: it is GLOB=RULE", flags=("--tp-rule", f"column.*=0,{rule}"))
         self.refuse(folder, 2, "nothing*: no parameter",
                     flags=("--tp-rule", "column.*=0,row.*=1,gates.*=halves,nothing*=0"))
-        self.refuse(folder, 1, "ranks 0 and 1 differ",
-                    flags=("--tp-rule", "column.*=replicated"))
+        self.refuse(folder, 1, "ranks 0 and 1 differ", flags=("--tp-rule", "column.*=replicated"))
         self.refuse(folder, 2, "no dimension 3", flags=("--tp-rule", "column.*=3"))
         self.refuse(PARALLEL / "stage0", 2, "no parameter", flags=("--tp-rule", "*=0"))
         self.refuse(PARALLEL / "universal", 2, "--tp-rule is for", flags=("--tp-rule", "*=0"))

@@ -1,29 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 # ctest: seconds=200
 # ctest: as=partner_behind with="Lost" seconds=30 env=CAIRN_TEST_BEHIND=1
+# ctest: as=partner_streams with="Streams Lost" seconds=40 env=TRAINER_STREAMS=33
 # ctest: as=partner_behind_all labels=full seconds=200 env=CAIRN_TEST_BEHIND=1
 # ctest: as=partner_long with="Lost" labels=full env=CAIRN_PARTNER_SEEDS=4-53
 """Copies on another node: four nodes save to a slow store, and one of them is lost with its memory and
 its journal. Whatever was told partnered by all its ranks is committed, byte for byte (Q57).
-CAIRN_PARTNER_SEEDS: FIRST-LAST, the seeds of the lost nodes."""
+CAIRN_PARTNER_SEEDS: FIRST-LAST, the seeds of the lost nodes. TRAINER_STREAMS: each save has so many streams beyond
+its slab."""
 import array
 import datetime
 import json
 import os
-import pathlib
 import random
 import select
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 import unittest
+import unittest.mock
 
+import cases
 from chaos_oracle import stored
 from passing import Passing
 from s3world import S3Fault, S3World
-from signs import go_round
+from signs import go_round, Held
 from test_peers import metric
 from world import BIN, World, wait_until
 
@@ -37,8 +39,7 @@ RUN = "p/run"
 class Ranks:
     """One rank on each node, which saves on without waiting for commits; what each has said."""
 
-    def __init__(self, world, name, steps, rows, partnered_ms=5000, ahead_ms=30000, ranks=NODES,
-                 run=RUN, **env):
+    def __init__(self, world, name, steps, rows, partnered_ms=5000, ahead_ms=30000, ranks=NODES, run=RUN, **env):
         self.said = [[] for _ in range(ranks)]
         self.processes = [
             subprocess.Popen(
@@ -54,8 +55,7 @@ class Ranks:
         """Takes in what they say for so long."""
         end = time.monotonic() + seconds
         while True:
-            pipes = {process.stdout: rank for rank, process in enumerate(self.processes)
-                     if process.stdout}
+            pipes = {process.stdout: rank for rank, process in enumerate(self.processes) if process.stdout}
             left = max(0.0, end - time.monotonic())
             for pipe in select.select(list(pipes), [], [], min(left, 0.05))[0]:
                 rank, data = pipes[pipe], os.read(pipe.fileno(), 65536)
@@ -93,15 +93,17 @@ def content(rank, step, rows):
                              for i in range(rows * MIB // 4)]).tobytes()
 
 
+def stream(memory, number):
+    """As tests/e2e/trainer.c makes it of a rank's content."""
+    return memory[number * 4096:][:300000 + number]
+
+
 class Case(unittest.TestCase):
     def start(self, keeps=None, server=SERVER, delay_ms=0, nodes=NODES, env=None):
-        folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-partner-"))
-        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
-        self.s3 = S3Fault(folder)
-        self.addCleanup(self.s3.daemon.end)
+        folder = cases.folder(self)
+        self.s3 = S3Fault(folder, case=self)
         self.world = S3World(self.s3, nodes=nodes, debug=False, server_arguments=server,
-                             uploader_arguments=keeps or KEEPS, env=env or {})
-        self.addCleanup(self.world.close)
+                             uploader_arguments=keeps or KEEPS, env=env or {}, case=self)
         self.slow(delay_ms)
 
     def slow(self, delay_ms):
@@ -143,16 +145,19 @@ class Case(unittest.TestCase):
             self.assertTrue(found.endswith(wanted), f"step {step} rank {rank}")
             raw = stored(self.world, f"{folder}/rank-{rank:05}/state")
             self.assertEqual(raw, wanted[:RAW_BYTES], f"step {step} rank {rank}")
+            for number in range(int(os.environ.get("TRAINER_STREAMS", "0"))):
+                found = stored(self.world, f"{folder}/rank-{rank:05}/stream-{number + 1}")
+                self.assertEqual(found, stream(wanted, number), f"step {step} rank {rank} stream {number}")
 
     def silent_s(self, node):
         """For how long the server has not heard it."""
-        nodes = json.loads(self.world.get("/v1/nodes")[2])["items"]
+        nodes = self.world.read("/v1/nodes")["items"]
         heard = next(one["heard_at"] for one in nodes if one["node"] == f"node-{node}")
         return time.time() - datetime.datetime.fromisoformat(heard).timestamp()
 
     def keepers(self, version, run=RUN):
         """By rank: its node, and the node that has said that it keeps a copy."""
-        why = json.loads(self.world.get(f"/v1/runs/{run}/checkpoints/{version}/why")[2])
+        why = self.world.read(f"/v1/runs/{run}/checkpoints/{version}/why")
         return {kept["rank"]: (kept["node"], node["node"]) for node in why["nodes"] for kept in node["keeps"]}
 
     def becomes_whole(self, rows):
@@ -197,8 +202,7 @@ class Partners(Case):
         self.assertEqual(metric(self.world, 0, "partnered_saves_total"), 1)
 
     def test_a_node_that_comes_back_without_its_bytes_leaves_the_save_to_its_partner(self):
-        self.start(server=[*SERVER, "--partner-finish", "60s"],
-                   keeps=[*KEEPS, "--offer-wait", "500ms"])
+        self.start(server=[*SERVER, "--partner-finish", "60s"], keeps=[*KEEPS, "--offer-wait", "500ms"])
         self.lose_partnered(2, 10, journal=False)
         self.world.uploaders[2].start()
         self.becomes_whole(10)
@@ -260,8 +264,7 @@ class Partners(Case):
         self.becomes_whole(2)
 
     def test_a_keeper_that_drains_sends_what_it_is_asked_to_finish(self):
-        self.start(server=[*SERVER, "--partner-finish", "60s"],
-                   keeps=[*KEEPS, "--offer-wait", "500ms"])
+        self.start(server=[*SERVER, "--partner-finish", "60s"], keeps=[*KEEPS, "--offer-wait", "500ms"])
         self.lose_partnered(2, 2, journal=False)
         for node in (0, 1, 3):  # its copy is gone when it has stopped
             self.world.cairn("uploader", "drain", env={"CAIRN_SOCKET": self.world.socket(node)})
@@ -284,8 +287,7 @@ class Partners(Case):
         self.becomes_whole(2)
 
     def test_a_keeper_that_restarts_while_it_sends_for_a_node_without_bytes_ends_the_save_by_name(self):
-        self.start(server=[*SERVER, "--partner-finish", "60s"],
-                   keeps=[*KEEPS, "--offer-wait", "500ms"])
+        self.start(server=[*SERVER, "--partner-finish", "60s"], keeps=[*KEEPS, "--offer-wait", "500ms"])
         job = self.partnered(2)
         self.lose(2, journal=False)
         job.kill()
@@ -300,8 +302,7 @@ class Partners(Case):
         self.assertFalse(self.is_committed(1))
 
     def test_where_both_are_gone_the_save_fails_and_its_node_says_so(self):
-        self.start(server=[*SERVER, "--partner-finish", "60s"],
-                   keeps=[*KEEPS, "--offer-wait", "500ms"])
+        self.start(server=[*SERVER, "--partner-finish", "60s"], keeps=[*KEEPS, "--offer-wait", "500ms"])
         self.lose_partnered(2, 10, journal=False)
         log = (self.world.root / "uploader-2.log").read_text()
         partner = int(log.split("save.partnered")[1].split("node=node-")[1][0])
@@ -326,7 +327,7 @@ class Partners(Case):
         self.lose(partner)
         job.kill()
         wait_until(lambda: [item["state"] for item in self.state(1)] != ["open"], 60)
-        shown = json.loads(self.world.get(f"/v1/runs/{RUN}/checkpoints/{version}")[2])
+        shown = self.world.read(f"/v1/runs/{RUN}/checkpoints/{version}")
         self.assertRegex(str(shown), "node node-[0-3] was not heard for")
 
     def test_where_both_are_lost_for_good_the_silence_of_one_ends_the_version(self):
@@ -387,16 +388,14 @@ class Partners(Case):
         copying thread finds its save still there when it is done."""
         self.start(nodes=2, delay_ms=500)
         self.world.uploaders[0].stop()
-        listed = self.world.root / "passed"
-        listed.touch()
-        self.world.env.update({"CAIRN_CRASH_AT": "uploader.partner.copying:1:delay=6000",
-                               "CAIRN_CRASH_LIST": str(listed)})
+        copying = Held(self.world.root, "uploader.partner.copying")
+        self.world.env.update(copying.env())
         self.world.uploaders[0].start()
         job = self.ranks("one", [1], 2, partnered_ms=1, ranks=2)
-        wait_until(lambda: "uploader.partner.copying" in listed.read_text())
+        copying.reached()
         wait_until(lambda: self.is_committed(1))
-        over = time.monotonic() + 7  # the delay is over by then
-        wait_until(lambda: time.monotonic() > over)
+        copying.go_on()
+        go_round(self.world.uploaders[0].process.pid, "partner", 5)
         self.assertIsNone(self.world.uploaders[0].process.poll())
         job.kill()
 
@@ -447,14 +446,44 @@ class Partners(Case):
         self.becomes_whole(2)
 
 
+class Streams(Case):
+    """Streams that the slab does not hold have a copy as the slab has one."""
+
+    def setUp(self):
+        patched = unittest.mock.patch.dict(os.environ, TRAINER_STREAMS="33")
+        patched.start()
+        self.addCleanup(patched.stop)
+
+    def test_a_partnered_save_of_a_lost_node_is_committed_with_its_streams(self):
+        self.start()
+        self.lose_partnered(2, 2)
+        self.becomes_whole(2)
+        self.assertEqual(len(self.logs("partner.finishes")), 1)
+
+    def test_a_node_that_comes_back_without_its_streams_leaves_the_save_to_its_partner(self):
+        self.start(server=[*SERVER, "--partner-finish", "60s"], keeps=[*KEEPS, "--offer-wait", "500ms"])
+        self.lose_partnered(2, 2, journal=False)
+        self.world.uploaders[2].start()
+        self.becomes_whole(2)
+        self.assertEqual(self.logs("save.handed_over"), [2])
+
+    def test_a_node_that_comes_back_to_its_trainer_sends_the_streams_itself(self):
+        self.start(server=[*SERVER, "--partner-finish", "60s"])
+        self.partnered(2)
+        self.lose(2, journal=False)
+        self.world.uploaders[2].start()
+        self.slow(0)
+        self.becomes_whole(2)
+        self.assertEqual(self.logs("partner.finishes"), [])
+
+
 class Domains(unittest.TestCase):
     def test_partner_memory_needs_a_port(self):
         with self.assertRaisesRegex(AssertionError, "partner_memory needs peer_listen"):
             World(uploader_arguments=["--partner-memory", "32MiB"]).close()
 
     def test_nodes_of_one_domain_are_partners_only_where_there_is_no_other(self):
-        world = World(nodes=0, server_arguments=SERVER)
-        self.addCleanup(world.close)
+        world = World(nodes=0, server_arguments=SERVER, case=self)
         for number in range(NODES):
             world.uploader_arguments = [*KEEPS, "--failure-domain", f"rack-{number // 2}"]
             world.uploaders.append(world.make_uploader(number).start())

@@ -7,19 +7,17 @@ import http.client
 import http.server
 import json
 import os
-import pathlib
 import re
 import select
-import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import threading
 import time
 import unittest
 import urllib.request
 
+import cases
 from s3world import BUCKET, S3Fault, S3World, signed
 from test_jobs import Job
 from world import BIN, HANG_S, line_of, wait_until, World
@@ -63,7 +61,7 @@ class Peer:
 
 def told_address(world, node):
     """Where a node is asked, as the server shows it; None: nothing was told."""
-    items = json.loads(world.get("/v1/nodes")[2])["items"]
+    items = world.read("/v1/nodes")["items"]
     return next((item["uploader"].get("peer") for item in items if item["node"] == node), None)
 
 
@@ -84,8 +82,7 @@ def metric(world, number, name):
 
 class Port(unittest.TestCase):
     def test_the_port_serves_who_holds_the_grant_and_nobody_else(self):
-        world = World(nodes=2, uploader_arguments=[*PEERS, "--peer-connections", "4"])
-        self.addCleanup(world.close)
+        world = World(nodes=2, uploader_arguments=[*PEERS, "--peer-connections", "4"], case=self)
         hold = world.root / "hold"
         job = Job(world, "one", 2, [1], hold=hold)
         self.addCleanup(job.kill)
@@ -105,17 +102,14 @@ class Port(unittest.TestCase):
         self.assertLessEqual((world.root / "uploader-1.log").read_text().count("no right is shown"), 1)
         self.assertIn("peers.refused", world.uploaders[1].tail())
         (world.root / "hold.1").touch()
-        for status, _, said in job.end():
-            self.assertEqual(status, 0, said)
+        job.succeeds()
         # The attempt is over on this node, and soon with it the right to ask for anything.
         wait_until(lambda: peer.ask(address, "node-1", path)[0] == 403, 60)
 
     def test_another_address_is_told_where_one_is_set(self):
         world = World(uploader_arguments=["--peer-listen", "0.0.0.0:0", "--heartbeat", "200ms",
-                                          "--peer-advertise", "node-0.example:7421"])
-        self.addCleanup(world.close)
-        for status, _, said in Job(world, "one", 1, [1]).end():
-            self.assertEqual(status, 0, said)
+                                          "--peer-advertise", "node-0.example:7421"], case=self)
+        Job(world, "one", 1, [1]).succeeds()
         wait_until(lambda: told_address(world, "node-0") == "node-0.example:7421", 20)
 
     def test_an_address_of_all_interfaces_needs_another_one_to_tell(self):
@@ -126,19 +120,14 @@ class Port(unittest.TestCase):
 class Restoring(unittest.TestCase):
     """Ranks on some nodes restore what one node has saved, while the store counts its bytes."""
 
-    def start(self, nodes, ranks_per_node=1, rows=24, arguments=(), s3_arguments=(), peers=PEERS,
-              saved_by=1):
-        folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-peers-"))
-        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
-        self.s3 = S3Fault(folder, s3_arguments)
-        self.addCleanup(self.s3.daemon.end)
+    def start(self, nodes, ranks_per_node=1, rows=24, arguments=(), s3_arguments=(), peers=PEERS, saved_by=1):
+        folder = cases.folder(self)
+        self.s3 = S3Fault(folder, s3_arguments, case=self)
         self.world = S3World(self.s3, nodes=nodes, debug=False,
                              uploader_arguments=["--metrics-listen", "127.0.0.1:0", "--memory-tier", "0",
-                                                     *peers, *arguments])
-        self.addCleanup(self.world.close)
+                                                     *peers, *arguments], case=self)
         self.ranks, self.per_node = nodes * ranks_per_node, ranks_per_node
-        for status, _, said in Job(self.world, "first", saved_by, [1], run="p/run",
-                                   rows=rows).end():
+        for status, _, said in Job(self.world, "first", saved_by, [1], run="p/run", rows=rows).end():
             self.assertEqual(status, 0, said)
         self.hold = folder / "go"
         self.children = []
@@ -159,8 +148,7 @@ class Restoring(unittest.TestCase):
         for child in self.children:
             for what in ("open", "restore"):
                 line = line_of(child)
-                self.assertEqual(line.strip(), json.dumps({what: "ok"}).replace(" ", ""),
-                                 self.world.logs())
+                self.assertEqual(line.strip(), json.dumps({what: "ok"}).replace(" ", ""), self.world.logs())
         self.before = self.sent_shards()
 
     def end_children(self):
@@ -187,8 +175,7 @@ class Restoring(unittest.TestCase):
         whole = self.wanted()
         for rank in range(self.ranks):
             files = sorted((self.world.root / f"out-{rank}").iterdir())
-            self.assertEqual(sorted(hashlib.sha256(file.read_bytes()).hexdigest() for file in files),
-                             whole)
+            self.assertEqual(sorted(hashlib.sha256(file.read_bytes()).hexdigest() for file in files), whole)
         return said
 
     def wanted(self):
@@ -299,19 +286,13 @@ class Restoring(unittest.TestCase):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         self.addCleanup(server.server_close)
         self.addCleanup(server.shutdown)
-        opened = self.call("POST", "/v1/runs/p/run/attempts", {
+        opened = self.world.send("POST", "/v1/runs/p/run/attempts", {
             "job": "second", "world_size": self.ranks + 1, "after": 2, "node": "node-x",
             "ranks": [{"rank": self.ranks, "proc": "posed"}]})
         self.posed = Peer(opened["grant"])
-        self.call("PUT", "/v1/nodes/node-x", {
+        self.world.send("PUT", "/v1/nodes/node-x", {
             "uploader": {"version": "1", "peer": f"127.0.0.1:{server.server_port}"},
             "attempts": [{"grant": opened["grant"], "unsent": 0}]})
-
-    def call(self, method, path, body):
-        request = urllib.request.Request(self.world.url + path, json.dumps(body).encode(), method=method,
-                                         headers={"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=HANG_S) as reply:
-            return json.load(reply)
 
     def test_nodes_that_ask_for_a_version_that_is_not_loaded_delay_no_trainer(self):
         self.start(nodes=1, rows=2)
@@ -340,8 +321,7 @@ class Restoring(unittest.TestCase):
             said = b""
             while b" 206 " not in said:
                 said += each.recv(65536) or self.fail(said)
-        for status, _, said in other.end():
-            self.assertEqual(status, 0, said)
+        other.succeeds()
 
     def test_bytes_of_a_peer_that_do_not_match_their_checksums_are_read_from_the_store(self):
         asked = []

@@ -15,6 +15,7 @@ import subprocess
 import time
 import unittest
 
+import cases
 import postgres
 from chaos_stream import Plan, Scene
 from world import wait_until
@@ -56,8 +57,7 @@ class Scenes(unittest.TestCase):
 
     def compare(self, world):
         """Each step is committed once, and the store has the records of the very same versions."""
-        rows = postgres.sql("SELECT step, version FROM versions WHERE state = 1",
-                            self.url).splitlines()
+        rows = postgres.sql("SELECT step, version FROM versions WHERE state = 1", self.url).splitlines()
         steps = [row.split("|")[0] for row in rows]
         twice = sorted({step for step in steps if steps.count(step) > 1})
         known = {row.split("|")[1] for row in rows}
@@ -78,8 +78,7 @@ class Scenes(unittest.TestCase):
         # The standby was copied before: once it is promoted it waits for nobody.
         self.database.sql("ALTER SYSTEM SET synchronous_standby_names = '*'")
         self.database.sql("SELECT pg_reload_conf()")
-        wait_until(lambda: self.database.sql(
-            "SELECT sync_state FROM pg_stat_replication") == "sync")
+        wait_until(lambda: self.database.sql("SELECT sync_state FROM pg_stat_replication") == "sync")
         schema = self.database.catalog().rsplit("%3D", 1)[1]
         hosts = ",".join([str(self.database.folder)] * 2)
         self.url = standby.url(schema=schema)
@@ -108,8 +107,7 @@ class Faults(Scenes):
 
     def test_d09_a_database_whose_disk_is_full_loses_no_save(self):
         self.database = postgres.Postgres()
-        disk = self.database.data
-        disk.mkdir()
+        disk = cases.made(self.database.data)
         mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={ROOM}", "none", disk],
                                  capture_output=True, check=False)
         if mounted.returncode:

@@ -15,6 +15,7 @@ import tempfile
 import threading
 import unittest
 
+import cases
 import postgres
 from world import BIN, HANG_S, wait_until, World
 
@@ -28,17 +29,10 @@ class Database(unittest.TestCase):
         cls.database = postgres.shared()
 
     def setUp(self):
-        self.root = pathlib.Path(tempfile.mkdtemp(prefix="cairn-mistakes-"))
-        self.addCleanup(shutil.rmtree, self.root, ignore_errors=True)
-        self.worlds = []
-
-    def tearDown(self):
-        for world in self.worlds:
-            world.close()
+        self.root = cases.folder(self)
 
     def world(self, **options):
-        self.worlds.append(World(nodes=1, **options))
-        return self.worlds[-1]
+        return World(nodes=1, case=self, **options)
 
     def refused(self, url, *phrases, env=None, store=None, data=None):
         """cairn-server ends by itself, and its last words hold all of these."""
@@ -63,10 +57,8 @@ class Database(unittest.TestCase):
     def used(self):
         """The same, of a server that has ended."""
         url, name = self.schema()
-        done = subprocess.run([BIN / "cairn-server", "--migrate", "--store", self.root / "store",
-                               "--data-dir", self.root / "data", "--catalog", url],
-                              capture_output=True, text=True, check=False)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        cases.run([BIN / "cairn-server", "--migrate", "--store", self.root / "store",
+                               "--data-dir", self.root / "data", "--catalog", url])
         return url, name
 
     def put(self, world, step):
@@ -86,15 +78,12 @@ class Refused(Database):
             self.database.sql(
                 f"CREATE DATABASE {name}_one ENCODING '{name}' LC_COLLATE 'C' LC_CTYPE 'C' "
                 "TEMPLATE template0 LOCALE_PROVIDER libc")
-            self.refused(self.database.url(database=f"{name}_one"), "encoding is not UTF8",
-                         "ENCODING 'UTF8'")
+            self.refused(self.database.url(database=f"{name}_one"), "encoding is not UTF8", "ENCODING 'UTF8'")
 
     def test_a_database_a_role_or_a_schema_that_is_not_there(self):
-        self.refused(self.database.url(database="nowhere"), 'database "nowhere" does not exist',
-                     "create it")
+        self.refused(self.database.url(database="nowhere"), 'database "nowhere" does not exist', "create it")
         self.refused(self.database.url(user="nobody1"), 'role "nobody1" does not exist')
-        self.refused(self.database.url(schema="nowhere"), "search_path names no schema",
-                     "GRANT USAGE")
+        self.refused(self.database.url(schema="nowhere"), "search_path names no schema", "GRANT USAGE")
 
     def test_a_database_that_nobody_serves(self):
         self.refused(self.database.url().replace("port=5432", "port=5999"),
@@ -143,12 +132,10 @@ class Refused(Database):
         self.refused(standby.url(more="&target_session_attrs=any"), "standby", "name the primary")
 
     def test_two_servers_with_sqlite_at_one_folder(self):
-        world = World(nodes=0)
-        self.worlds.append(world)
+        world = World(nodes=0, case=self)
         if world.catalog:
             self.skipTest("this world is in PostgreSQL")
-        self.refused(None, "another cairn-server", "PostgreSQL", store=world.store,
-                     data=world.root / "server")
+        self.refused(None, "another cairn-server", "PostgreSQL", store=world.store, data=world.root / "server")
 
 
 class Passwords(Database):
@@ -161,11 +148,8 @@ class Passwords(Database):
         with open(cls.database.data / "pg_hba.conf", "w", encoding="utf-8") as file:
             file.write("local all cairn trust\nlocal all all scram-sha-256\n")
         cls.database.start()
+        cases.at_the_end(cls, cls.database.end)
         cls.database.sql("CREATE ROLE asked LOGIN PASSWORD 'hunter2'")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.database.end()
 
     def setUp(self):
         super().setUp()
@@ -183,8 +167,7 @@ class Passwords(Database):
         self.refused(self.url, "password", "PGPASSFILE", env={"PGPASSFILE": "/nowhere"})
 
     def test_a_wrong_password_and_the_right_one(self):
-        self.refused(self.url, "password authentication failed", "PGPASSFILE",
-                     env=self.password("hunter3"))
+        self.refused(self.url, "password authentication failed", "PGPASSFILE", env=self.password("hunter3"))
         self.put(self.world(catalog=self.url, env=self.password("hunter2")), 1)
 
     def test_a_password_file_that_others_may_read(self):
@@ -216,10 +199,8 @@ class Passwords(Database):
         services.write_text(f"[cairn]\nhost={self.database.folder}\nport={self.database.port}\n"
                             "dbname=postgres\nuser=cairn\n")
         env = {"PGSERVICEFILE": str(services)}
-        self.refused("postgresql:///?service=cairns", 'service "cairns" not found',
-                     "PGSERVICEFILE", env=env)
-        self.refused("postgresql:///?service=cairn", "not found", "PGSERVICEFILE",
-                     env={"PGSERVICEFILE": "/nowhere"})
+        self.refused("postgresql:///?service=cairns", 'service "cairns" not found', "PGSERVICEFILE", env=env)
+        self.refused("postgresql:///?service=cairn", "not found", "PGSERVICEFILE", env={"PGSERVICEFILE": "/nowhere"})
         self.put(self.world(catalog="postgresql:///?service=cairn&options=-csearch_path%3D"
                             + self.schema()[1], env=env), 1)
 
@@ -353,8 +334,7 @@ class Frozen(Database):
         self.assertIn("catalog-behind", said)
         self.assertIn("adopt-store", self.site.server.log.read_text())
         self.assertEqual(self.said(self.site, "/readyz")[0], 503)
-        self.site.cairn("put", self.site.root / "source", "m/run@9", "--timeout", "3s",
-                        status=None)
+        self.site.cairn("put", self.site.root / "source", "m/run@9", "--timeout", "3s", status=None)
         self.assertEqual(len(self.versions()), 1)
 
     def test_a_database_restored_from_yesterday_freezes_what_went_on_since(self):

@@ -39,8 +39,7 @@ class Recorded:
         for name in LOGS:  # so that they are known
             (self.root / name).touch()
         self.disk = Disk(self.root)
-        world = World(root=self.root, env=environment(self.log, self.root),
-                      uploader_arguments=["--part-size", "1MiB"])
+        world = World(root=self.root, env=environment(self.log, self.root), uploader_arguments=["--part-size", "1MiB"])
         try:
             ended = Job(world, "recorded", ranks, steps, run=RUN, rows=2).end()
             assert all(status == 0 for status, _, _ in ended), ended
@@ -103,8 +102,7 @@ class Order(unittest.TestCase):
             self.assertEqual(self.faults[name], [])
 
     def test_the_recording_explains_every_byte_that_is_there(self):
-        known = {path: content and content[0] for path, content in self.known.items()
-                 if path not in LOGS}
+        known = {path: content and content[0] for path, content in self.known.items() if path not in LOGS}
         self.assertEqual(sorted(known), sorted(self.left))
         for path, content in self.left.items():
             self.assertEqual(known[path], content, path)
@@ -130,8 +128,7 @@ class Get(unittest.TestCase):
     """What `cairn get` gives a name is on the disk: a launcher may start from it at once."""
 
     def test_n01_a_file_that_was_got_has_its_name_when_its_bytes_are_synced(self):
-        world = World()
-        self.addCleanup(world.close)
+        world = World(case=self)
         tree, out, log = world.root / "tree", world.root / "out", world.root / "got.log"
         (tree / "deep").mkdir(parents=True)
         files = {"odd": (5 << 20) + 17, "deep/small": 70_000, "deep/block": 1 << 20, "empty": 0}
@@ -140,8 +137,7 @@ class Get(unittest.TestCase):
         world.cairn("put", tree, RUN + "@1")
         out.mkdir()
         disk, named = Disk(out), {}
-        world.cairn("get", RUN + "@1", "-d", out, "--store", world.store,
-                    env=environment(log, out))
+        world.cairn("get", RUN + "@1", "-d", out, "--store", world.store, env=environment(log, out))
         for event in read_events(log):
             node = disk.do(event)
             if event.kind in ("link", "rename") and node.path in files:
@@ -223,8 +219,7 @@ class Case(unittest.TestCase):
     def started_on_images(self):
         """Real daemons; all images with the least, of the others a share that the seed draws."""
         chance = random.Random(SEED)
-        chosen = [image for image in self.images
-                  if image.what.startswith("what was") or chance.random() < self.share]
+        chosen = [image for image in self.images if image.what.startswith("what was") or chance.random() < self.share]
         # One after the other: a node of a store has one uploader on a machine.
         faults = [fault for fault in map(self.start_on, chosen) if fault]
         self.assertFalse(faults, f"seed {SEED}\n" + "\n".join(faults))

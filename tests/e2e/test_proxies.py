@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: labels=proxies seconds=60 thirds=2
+# ctest: labels=proxies seconds=160 thirds=2
 """Behind each proxy of docs/proxies.md, with the configuration that stands there: commands and saves, names with slashes, refusals
 of bodies, waits that the proxy cuts, and what is not an answer of Cairn."""
 import http.client
@@ -9,6 +9,8 @@ import pathlib
 import subprocess
 import unittest
 
+import cases
+import ports
 import proxies
 from world import BIN, HANG_S, wait_until, World
 
@@ -27,8 +29,7 @@ class Behind(proxies.Callers):
         why = proxies.missing(self.NAME)
         if why:
             self.skipTest(why)
-        self.world = World()
-        self.addCleanup(self.world.close)
+        self.world = World(case=self)
 
     def put_through(self, proxy, what):
         """By an uploader of the command's own, whose calls all go through the proxy."""
@@ -169,8 +170,7 @@ class Nginx(Compressing, Behind, unittest.TestCase):
         self.world.uploaders.append(self.world.make_uploader(1))
         self.world.uploaders[1].start()
         self.world.url = url
-        folder = self.world.root / "many"
-        folder.mkdir()
+        folder = cases.made(self.world.root / "many")
         for number in range(200):
             (folder / f"file-{number:04}").write_bytes(os.urandom(100))
         put = subprocess.Popen([str(BIN / "cairn"), "put", str(folder), "llm/7b@1"], stdout=subprocess.PIPE,
@@ -190,9 +190,8 @@ class Nginx(Compressing, Behind, unittest.TestCase):
 
     def test_below_a_path_commands_saves_and_plans_work_whether_the_proxy_takes_it_off_or_not(self):
         for number, more in enumerate(("", "rewrite ^/cairn/(.*)$ /$1 break; ")):
-            port = proxies.free_port()
-            world = World(nodes=0, server_arguments=["--public-url", f"http://127.0.0.1:{port}/cairn"])
-            self.addCleanup(world.close)
+            port = ports.free()
+            world = World(nodes=0, server_arguments=["--public-url", f"http://127.0.0.1:{port}/cairn"], case=self)
             proxy = proxies.Proxy(self.NAME, [world.port_of(0)], [("proxy_pass http", f"{more}proxy_pass http")], "", port)
             self.addCleanup(proxy.stop)
             proxy.start()
@@ -212,8 +211,7 @@ class Nginx(Compressing, Behind, unittest.TestCase):
     def test_a_save_of_many_tensors_and_files_passes_the_default_limit_on_bodies(self):
         """60,000 tensors are a table of 8 MB; what the uploader sends stays below nginx's 1 MiB."""
         proxy = self.proxy([("client_max_body_size 64m", "client_max_body_size 1m")])
-        folder = self.world.root / "many"
-        folder.mkdir()
+        folder = cases.made(self.world.root / "many")
         header = {f"model.layers.{number // 100}.block.{number % 100}.attention.projection.weight":
                   {"dtype": "F32", "shape": [1], "data_offsets": [4 * number, 4 * number + 4]} for number in range(TENSORS)}
         text = json.dumps(header).encode()
@@ -231,8 +229,7 @@ class Haproxy(Behind, unittest.TestCase):
 
     def test_a_caller_is_named_by_the_proxy_protocol_of_either_version(self):
         for number, word in enumerate(("send-proxy", "send-proxy-v2")):
-            world = World(nodes=0, server_arguments=["--trusted-proxies", "127.0.0.2,127.0.0.3", "--trusted-header", "PROXY"])
-            self.addCleanup(world.close)
+            world = World(nodes=0, server_arguments=["--trusted-proxies", "127.0.0.2,127.0.0.3", "--trusted-header", "PROXY"], case=self)
             proxy = proxies.Proxy(self.NAME, [world.port_of(0)], [("10.0.0.1:7420", f"10.0.0.1:7420 {word} check-send-proxy"),
                                                                  ("10.0.0.2:7420", f"10.0.0.2:7420 {word} check-send-proxy"),
                                                                  ("mode http", f"mode http\n    source 127.0.0.{number + 2}")])
@@ -241,7 +238,7 @@ class Haproxy(Behind, unittest.TestCase):
             status, _, said = self.send(proxy, "PUT", f"/v1/runs/a/run-{number}", b"{}", {"Content-Type": "application/json",
                                                                                           "X-Forwarded-For": "203.0.113.9"})
             self.assertEqual(status, 201, said)
-            event = json.loads(world.get("/v1/events?limit=1")[2])["items"][0]
+            event = world.read("/v1/events?limit=1")["items"][0]
             self.assertEqual(event["address"], "127.0.0.1")
 
 

@@ -4,15 +4,14 @@
 import json
 import unittest
 
+import cases
 from world import World
 
 
 class Quotas(unittest.TestCase):
     def setUp(self):
-        self.world = World()
-        self.addCleanup(self.world.close)
-        self.file = self.world.root / "weights.bin"
-        self.file.write_bytes(b"w" * 3000)
+        self.world = World(case=self)
+        self.file = cases.file(self.world.root / "weights.bin", b"w" * 3000)
 
     def put(self, step, status=0):
         return self.world.cairn("put", self.file, f"llm/7b@{step}", status=status)

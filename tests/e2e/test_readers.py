@@ -5,16 +5,15 @@ import concurrent.futures
 import http.client
 import os
 import random
-import subprocess
 import threading
 import time
 import unittest
 
-from world import BIN, HANG_S, World
+import cases
+from world import HANG_S, World
 
 MIB = 1 << 20
 CLIENTS = 256
-WITHIN_S = 120
 
 
 class Reader:
@@ -63,27 +62,23 @@ class Reader:
                     break
                 self.again += 1
                 if time.monotonic() > until:
-                    return f"{shard} {begin}-{end}: not within {WITHIN_S} s"
+                    return f"{shard} {begin}-{end}: not within {HANG_S} s"
                 time.sleep(0.05 + 0.2 * self.random.random())  # step of a poll
         return None
 
 
 class Readers(unittest.TestCase):
     def setUp(self):
-        self.world = World()
+        self.world = World(case=self)
         self.sources = {f"s{i}.bin": os.urandom(5 * MIB + 77 * i) for i in range(4)}
-        folder = self.world.root / "source"
-        folder.mkdir()
+        folder = cases.made(self.world.root / "source")
         for name, content in self.sources.items():
             (folder / name).write_bytes(content)
         self.world.cairn("put", folder, "c/run@1")
         self.version = self.world.version("c/run", "1")["version"]
 
-    def tearDown(self):
-        self.world.close()
-
     def test_c06_256_clients_read_exact_bytes_while_the_server_is_killed_again_and_again(self):
-        until = time.monotonic() + WITHIN_S
+        until = time.monotonic() + HANG_S
         readers = [Reader(self.world, self.version, self.sources, seed) for seed in range(CLIENTS)]
         done = threading.Event()
         kills = 0
@@ -107,15 +102,11 @@ class Readers(unittest.TestCase):
 
     def test_c06_get_gives_exact_files_or_none_when_the_server_is_killed_under_it(self):
         out = [self.world.root / f"out-{i}" for i in range(6)]
-        gets = [subprocess.Popen([str(BIN / "cairn"), "get", "c/run@1", "-d", str(folder)],
-                                 env={**os.environ, "CAIRN_URL": self.world.url},
-                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-                for folder in out]
+        gets = [self.world.begin("get", "c/run@1", "-d", folder) for folder in out]
         time.sleep(0.15)  # pause of chaos: a moment of the reads
         self.world.server.kill()
         self.world.start_server()
-        ends = [(folder, get, get.communicate(timeout=WITHIN_S)[1])
-                for folder, get in zip(out, gets)]
+        ends = [(folder, get, self.world.ended(get, None)[1]) for folder, get in zip(out, gets)]
         for folder, get, said in ends:
             self.assertIn(get.returncode, (0, 5, 8), said)
             for name, content in self.sources.items():

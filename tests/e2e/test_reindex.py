@@ -7,10 +7,10 @@ import os
 import pathlib
 import shutil
 import sys
-import tempfile
 import time
 import unittest
 
+import cases
 import postgres
 from s3world import RealS3, S3Fault, signed
 from signs import go_round
@@ -29,12 +29,10 @@ class Lost(unittest.TestCase):
     """In a folder; S3Lost has the same in a bucket."""
 
     def setUp(self):
-        self.root = pathlib.Path(tempfile.mkdtemp(prefix="cairn-reindex-"))
-        self.addCleanup(shutil.rmtree, self.root, ignore_errors=True)
+        self.root = cases.folder(self)
         self.world = self.make_world()
         self.addCleanup(self.world.close)
-        self.file = self.root / "weights.bin"
-        self.file.write_bytes(b"w" * 3000)
+        self.file = cases.file(self.root / "weights.bin", b"w" * 3000)
 
     def make_world(self):
         return World(env=dict(SOON))
@@ -57,71 +55,50 @@ class Lost(unittest.TestCase):
                       ("policy", "set", "llm/tiny", "--keep-last", "9"),
                       ("policy", "set", "vision", "--partner-copies", "1"), ("label", "vision/vit", "team=eyes")):
             self.world.cairn(*words)
-        made = json.loads(self.world.cairn("token", "create", "--scope", "read", "--project", "llm", "--json").stdout)
+        made = self.world.json("token", "create", "--scope", "read", "--project", "llm")
         self.token = made["token"]
         self.wait_for_copy()
 
     def wait_for_copy(self):
-        """Until nothing is left to copy: the log has had no such line for a while."""
-        seen = [0, time.monotonic()]
+        """Until nothing is left to copy: sweeps have looked, and copied nothing."""
+        def count():
+            return self.world.server.log.read_text().count(" catalog.copied ")
 
         def quiet():
-            count = self.world.server.log.read_text().count(" catalog.copied ")
-            if count != seen[0]:
-                seen[:] = [count, time.monotonic()]
-            return count and time.monotonic() > seen[1] + 1
+            before = count()
+            go_round(self.world.server.process.pid, "cairn-sweep", 10)
+            return before and before == count()
         wait_until(quiet)
 
     def said(self):
-        found = [json.loads(self.world.cairn(*words, "--json").stdout)
+        found = [self.world.json(*words)
                  for words in (("quota", "get", "llm"), ("policy", "get", "llm/tiny"), ("policy", "get", "vision"))]
         del found[0]["days"]  # what was taken up on days before is the lost catalog's alone
-        run = next(row for row in json.loads(self.world.cairn("ls", "--json").stdout) if row["run"] == "vit")
-        token = json.loads(self.world.cairn("token", "whoami", "--json", env={"CAIRN_TOKEN": self.token}).stdout)
+        run = next(row for row in self.world.json("ls") if row["run"] == "vit")
+        token = self.world.json("token", "whoami", env={"CAIRN_TOKEN": self.token})
         return [*found, run["labels"], token]
 
     def rows(self):
         found = {}
         for run in RUNS:
-            rows = json.loads(self.world.cairn("ls", run, "--json").stdout)
+            rows = self.world.json("ls", run)
             found[run] = [{name: row[name] for name in SAME} for row in rows]
         return found
 
     def attempts(self):
-        rows = json.loads(self.world.cairn("ls", "--json").stdout)
+        rows = self.world.json("ls")
         return {f"{row['project']}/{row['run']}": row["attempt"] for row in rows}
-
-    def lose(self):
-        """The catalog goes; grant.key stays, as a backup has it. Returns where the new one is."""
-        self.world.server.stop()
-        old, new = self.world.root / "server", self.world.root / "new"
-        new.mkdir(mode=0o700)
-        shutil.copy(old / "grant.key", new)
-        self.old = self.world.catalog
-        self.world.catalog = postgres.catalog()
-        return new
-
-    def reindex(self, new, *more, status=0, store=None):
-        to = ["--catalog", self.world.catalog, "--data-dir", new] if self.world.catalog \
-            else ["--catalog", new]
-        return self.world.cairn("reindex", store or self.world.store, *to, *more, status=status)
-
-    def start_on(self, new):
-        old = self.world.root / "server"
-        old.rename(self.world.root / "old")
-        new.rename(old)
-        self.world.start_server()
 
     def test_d07_a_deleted_catalog_is_had_again_from_the_bucket_alone(self):
         self.fill()
         before, attempts, said = self.rows(), self.attempts(), self.said()
-        new = self.lose()
-        would = json.loads(self.world.cairn("reindex", self.world.store, "--dry-run", "--json").stdout)
+        old, new = self.world.catalog, self.world.lose_catalog()
+        would = self.world.json("reindex", self.world.store, "--dry-run")
         self.assertEqual((would["runs"], would["versions"], would["catalog"]), (3, 10, None))
-        done = json.loads(self.reindex(new, "--json").stdout)
+        done = json.loads(self.world.reindex(new, "--json").stdout)
         self.assertEqual({name: done[name] for name in ("runs", "versions", "damaged", "unread")},
                          {"runs": 3, "versions": 10, "damaged": 0, "unread": 0})
-        self.start_on(new)
+        self.world.start_on(new)
         self.assertEqual(self.rows(), before)
         self.assertEqual(self.attempts(), attempts)
         self.assertEqual(self.said(), said)
@@ -133,7 +110,7 @@ class Lost(unittest.TestCase):
         self.assertEqual((self.root / "back/weights.bin").read_bytes(), self.file.read_bytes())
         # Whoever starts the old one after all cannot delete or save anything.
         self.world.server.stop()
-        self.world.catalog = self.old
+        self.world.catalog = old
         shutil.rmtree(self.world.root / "server")
         (self.world.root / "old").rename(self.world.root / "server")
         self.world.start_server()
@@ -146,7 +123,7 @@ class Lost(unittest.TestCase):
         new.mkdir(mode=0o700)
         shutil.copy(self.world.root / "server/grant.key", new)
         self.world.catalog = postgres.catalog()
-        self.reindex(new, "--force")
+        self.world.reindex(new, "--force")
         done = self.world.cairn("put", self.file, "llm/7b@2", "--timeout", "5s", status=None)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("catalog.behind", self.world.server.tail())
@@ -156,24 +133,24 @@ class Lost(unittest.TestCase):
             self.put("llm/7b", step)
         damaged = self.world.version("llm/7b")["version"]
         self.damage(f"llm/7b/000000000002/{damaged}/manifest.json")
-        new = self.lose()
-        done = self.reindex(new, status=7)
+        new = self.world.lose_catalog()
+        done = self.world.reindex(new, status=7)
         self.assertIn(f"{damaged}/committed.json", done.stderr)
-        self.start_on(new)
+        self.world.start_on(new)
         self.assertEqual(self.world.version("llm/7b")["step"], 1)
 
     def test_a_late_record_raises_no_dead_V10(self):
         for step in (1, 2):
             self.put("llm/7b", step)
-        new = self.lose()
+        new = self.world.lose_catalog()
         dead = [key for key in self.keys() if key.startswith("llm/7b/000000000002/")]
         self.assertTrue([key for key in dead if key.endswith("/committed.json")])
         for key in dead:
             if not key.endswith("/committed.json"):
                 self.remove(key)
-        done = json.loads(self.reindex(new, "--json").stdout)
+        done = json.loads(self.world.reindex(new, "--json").stdout)
         self.assertEqual((done["versions"], done["remains"]), (1, 1))
-        self.start_on(new)
+        self.world.start_on(new)
         self.assertEqual(self.world.version("llm/7b")["step"], 1)
         self.assertEqual(self.attempts()["llm/7b"], 2)
 
@@ -190,11 +167,11 @@ class Lost(unittest.TestCase):
         self.put("llm/7b", 1)
         self.world.cairn("pin", "llm/7b@1")
         self.wait_for_copy()
-        new = self.lose()
+        new = self.world.lose_catalog()
         for key in self.copy_keys():
             self.damage(key)
-        self.assertIn(".cairn/catalog/", self.reindex(new, status=7).stderr)
-        self.start_on(new)
+        self.assertIn(".cairn/catalog/", self.world.reindex(new, status=7).stderr)
+        self.world.start_on(new)
         self.assertEqual(self.world.version("llm/7b")["step"], 1)
 
     def test_in_the_place_of_a_newest_copy_that_is_damaged_stands_the_one_before(self):
@@ -203,13 +180,13 @@ class Lost(unittest.TestCase):
         self.wait_for_copy()
         self.world.cairn("label", "llm/7b@1", "tier=gold")
         self.wait_for_copy()
-        new = self.lose()
+        new = self.world.lose_catalog()
         before, newest = self.copy_keys()
         self.damage(newest)
-        said = self.reindex(new, status=7).stderr
+        said = self.world.reindex(new, status=7).stderr
         self.assertIn(newest, said)
         self.assertNotIn(before, said)
-        self.start_on(new)
+        self.world.start_on(new)
         version = self.world.version("llm/7b", 1)
         self.assertEqual((version["pinned"], version["labels"]), (True, {}))
 
@@ -222,9 +199,9 @@ class Lost(unittest.TestCase):
         wait_until(lambda: self.world.get("/readyz")[0] == 200)
         go_round(self.world.server.process.pid, "cairn-sweep", 3)
         self.world.cairn("pin", "llm/7b@1")
-        new = self.lose()
-        self.reindex(new)
-        self.start_on(new)
+        new = self.world.lose_catalog()
+        self.world.reindex(new)
+        self.world.start_on(new)
         version = self.world.version("llm/7b", 1)
         self.assertEqual((version["pinned"], version["metrics"]), (True, {"loss": 0.5}))
 
@@ -246,12 +223,12 @@ class Lost(unittest.TestCase):
         shutil.copy(self.world.root / "server/grant.key", new)
         own = self.world.catalog
         self.world.catalog = postgres.catalog()
-        refused = json.loads(self.reindex(new, "--json", status=6).stderr.splitlines()[-1])
+        refused = json.loads(self.world.reindex(new, "--json", status=6).stderr.splitlines()[-1])
         self.assertIn("a server works on this store", refused["message"])
         self.assertIn("--force", refused["message"])
         self.assertEqual(list(new.iterdir()), [new / "grant.key"])
         self.put("llm/7b", 2)  # it was left alone
-        done = json.loads(self.reindex(new, "--force", "--json").stdout)
+        done = json.loads(self.world.reindex(new, "--force", "--json").stdout)
         self.assertEqual(done["versions"], 2)
         taken, self.world.catalog = self.world.catalog, own
         self.world.server.stop()
@@ -259,8 +236,7 @@ class Lost(unittest.TestCase):
 
     def test_a_token_that_was_revoked_after_the_last_copy_is_not_had_again(self):
         self.put("llm/7b", 1)
-        ended, kept = (json.loads(self.world.cairn("token", "create", "--scope", "read", "--project", "*", "--json").stdout)["id"]
-                       for _ in range(2))
+        ended, kept = (self.world.json("token", "create", "--scope", "read", "--project", "*")["id"] for _ in range(2))
         self.wait_for_copy()
         self.world.server.stop()
         self.world.env["CAIRN_CATALOG_COPY_INTERVAL"] = "1h"
@@ -268,13 +244,13 @@ class Lost(unittest.TestCase):
         self.await_first_look()
         copies = self.copies()
         self.assertIn(ended.encode(), copies)
-        self.assertTrue(json.loads(self.world.cairn("token", "revoke", ended, "--json").stdout)["stored"])
+        self.assertTrue(self.world.json("token", "revoke", ended)["stored"])
         self.world.server.kill()
         self.assertEqual(self.copies(), copies)
-        new = self.lose()
-        self.reindex(new, "--force")  # a killed one has not said that it stopped
-        self.start_on(new)
-        self.assertEqual([row["id"] for row in json.loads(self.world.cairn("token", "list", "--json").stdout)], [kept])
+        new = self.world.lose_catalog()
+        self.world.reindex(new, "--force")  # a killed one has not said that it stopped
+        self.world.start_on(new)
+        self.assertEqual([row["id"] for row in self.world.json("token", "list")], [kept])
 
     def keys(self):
         root = pathlib.Path(self.world.store)
@@ -300,8 +276,7 @@ class Lost(unittest.TestCase):
         refused = self.world.cairn("reindex", self.world.store, "--catalog", new, "--json", status=3)
         self.assertIn("grant.key is missing", json.loads(refused.stderr.splitlines()[-1])["message"])
         (self.root / "empty").mkdir()
-        refused = self.world.cairn("reindex", self.root / "empty", "--catalog", new, "--new-grant-key",
-                                   status=3)
+        refused = self.world.cairn("reindex", self.root / "empty", "--catalog", new, "--new-grant-key", status=3)
         self.assertIn("has no .cairn/store.json", refused.stderr)
         self.assertEqual(list((self.root / "empty").glob("**/store.json")), [])
         self.assertIn("--catalog", self.world.cairn("reindex", self.world.store, status=2).stderr)
@@ -309,14 +284,14 @@ class Lost(unittest.TestCase):
     def test_a_reindex_that_is_killed_is_given_again_and_no_server_starts_before_that(self):
         self.fill()
         before = self.rows()
-        new = self.lose()
+        new = self.world.lose_catalog()
         self.world.env["CAIRN_CRASH_AT"] = "server.reindex.after_run:2"
-        self.reindex(new, status=None)
+        self.world.reindex(new, status=None)
         del self.world.env["CAIRN_CRASH_AT"]
         with self.assertRaises(AssertionError) as refused:
-            self.start_on(new)
+            self.world.start_on(new)
         self.assertIn("give `cairn reindex` again", str(refused.exception))
-        done = json.loads(self.reindex(self.world.root / "server", "--json", "--force").stdout)
+        done = json.loads(self.world.reindex(self.world.root / "server", "--json", "--force").stdout)
         self.assertGreater(done["found"], 0)
         self.assertEqual(done["found"] + done["versions"], 10)
         self.world.start_server()
@@ -348,12 +323,10 @@ class Old(unittest.TestCase):
     def setUp(self):
         if postgres.wanted():
             self.skipTest("a backup of a database is its own tool's")
-        self.root = pathlib.Path(tempfile.mkdtemp(prefix="cairn-old-"))
-        self.addCleanup(shutil.rmtree, self.root, ignore_errors=True)
+        self.root = cases.folder(self)
         self.world = self.make_world()
         self.addCleanup(self.world.close)
-        self.file = self.world.root / "weights.bin"
-        self.file.write_bytes(b"w" * 3000)
+        self.file = cases.file(self.world.root / "weights.bin", b"w" * 3000)
 
     def make_world(self):
         return World(env=dict(SOON))
@@ -406,14 +379,12 @@ class InBucket:
     """The same in a bucket: of s3fault, or (Real) of the server that AWS_* variables name."""
 
     def make_world(self):
-        self.s3 = S3Fault(self.root)
-        self.addCleanup(self.s3.stop)
+        self.s3 = S3Fault(self.root, case=self)
         self.prefix, self.s3_env = "ckpt", self.s3.env()
         return World(store=f"s3://{self.s3.bucket}/{self.prefix}", env={**self.s3_env, **SOON})
 
     def make_other(self):
-        return World(nodes=0, store=f"s3://{self.s3.bucket}/{self.prefix}-other",
-                     env={**self.s3_env, **SOON})
+        return World(nodes=0, store=f"s3://{self.s3.bucket}/{self.prefix}-other", env={**self.s3_env, **SOON})
 
     def keys(self):
         return [key.removeprefix(self.prefix + "/") for key in self.s3.keys(self.prefix + "/")]
@@ -459,5 +430,4 @@ if "--endpoint-from-environment" in sys.argv:
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2, argv=[word for word in sys.argv
-                                     if word != "--endpoint-from-environment"])
+    unittest.main(verbosity=2, argv=[word for word in sys.argv if word != "--endpoint-from-environment"])

@@ -68,28 +68,11 @@ class Stores:
     def copies(self, step, run=RUN):
         return {copy["store"]: copy["state"] for copy in self.world.version(run, step)["copies"]}
 
-    def lose(self):
-        """The catalog goes; grant.key stays, as a backup has it. Returns where the new one is."""
-        self.world.server.stop()
-        new = self.world.root / "new"
-        new.mkdir(mode=0o700)
-        shutil.copy(self.world.root / "server" / "grant.key", new)
-        self.world.catalog = postgres.catalog()
-        return new
-
     def reindex(self, new, *more, status=0, stores=None):
-        to = ["--catalog", self.world.catalog, "--data-dir", new] if self.world.catalog else ["--catalog", new]
-        return self.world.cairn("reindex", self.world.store, "--stores", stores or self.stores, *to, *more,
-                                status=status)
+        return self.world.reindex(new, "--stores", stores or self.stores, *more, status=status)
 
     def told(self, done):
         return {store["store"]: store for store in json.loads(done.stdout)["stores"]}
-
-    def start_on(self, new):
-        old = self.world.root / "server"
-        old.rename(self.world.root / "old")
-        new.rename(old)
-        self.world.start_server()
 
     def is_had(self, step, run=RUN):
         back = self.root / f"back-{run.replace('/', '-')}-{step}"
@@ -104,7 +87,7 @@ class Stores:
     def test_every_version_is_had_again_with_its_copies_whichever_store_has_it(self):
         self.fill()
         before = self.rows()
-        new = self.lose()
+        new = self.world.lose_catalog()
         there = self.further_state()
         would = self.told(self.world.cairn("reindex", self.world.store, "--stores", self.stores, "--dry-run", "--json"))
         done = self.reindex(new, "--json")
@@ -114,7 +97,7 @@ class Stores:
             self.assertEqual((told[store]["whole"], told[store]["alone"], told[store]["read"]), (whole, alone, True))
             self.assertEqual(told[store], would[store])
         self.assertEqual(self.further_state(), there)
-        self.start_on(new)
+        self.world.start_on(new)
         self.assertEqual(self.rows(), before)
         for step in (1, 2, 3, 5):
             self.is_had(step)
@@ -134,9 +117,9 @@ class Stores:
         self.world.cairn("rm", f"{RUN}@1")
         wait_until(lambda: self.world.version(RUN, self.trashed())["copies"][0]["store"] == "archive")
         del self.world.env["CAIRN_CRASH_AT"]
-        new = self.lose()
+        new = self.world.lose_catalog()
         self.reindex(new)
-        self.start_on(new)
+        self.world.start_on(new)
         self.assertIsNotNone(self.trashed())
         self.world.cairn("undelete", f"{RUN}@{self.trashed()}")
         self.is_had(1)
@@ -160,9 +143,9 @@ class Stores:
         superseded = lambda: {row["version"]: row["superseded"]
                               for row in json.loads(self.world.cairn("ls", RUN, "--json").stdout)}
         self.assertEqual(superseded(), wanted)
-        new = self.lose()
+        new = self.world.lose_catalog()
         self.reindex(new)
-        self.start_on(new)
+        self.world.start_on(new)
         self.assertEqual(superseded(), wanted)
 
     def trashed(self):
@@ -173,7 +156,7 @@ class Stores:
         self.put(1, "main archive")
         self.put(2, "main archive")
         main, far = (self.world.version(RUN, step)["version"] for step in (1, 2))
-        new = self.lose()
+        new = self.world.lose_catalog()
         self.world.stored(f"{main}/manifest.json")[0].unlink()
         self.world.stored(f"{main}/data/bytes.bin")[0].write_bytes(b"short")
         self.world.stored(f"{main}/committed.json")[0].write_bytes(b"{}")
@@ -189,7 +172,7 @@ class Stores:
         self.assertEqual({(store, version) for store in ("main", "archive") for version in (main, far)
                           for what in named if what.startswith(f"{store}: ") and version in what},
                          {("main", main), ("archive", far)})
-        self.start_on(new)
+        self.world.start_on(new)
         for step in (1, 2):
             self.is_had(step)
             self.world.cairn("verify", f"{RUN}@{step}", status=7)
@@ -204,15 +187,15 @@ class Stores:
         self.world.cairn("promote", f"{RUN}@1", "--to", "archive", "--timeout", "20s", status=None)
         self.world.server.process.wait(HANG_S)
         del self.world.env["CAIRN_CRASH_AT"]
-        new = self.lose()
+        new = self.world.lose_catalog()
         self.assertEqual(self.told(self.reindex(new, "--json"))["archive"]["unfinished"], 1)
-        self.start_on(new)
+        self.world.start_on(new)
         wait_until(lambda: self.copies(1) == {"main": "whole", "archive": "whole"}, 120)
         self.world.cairn("verify", f"{RUN}@1")
 
     def test_a_store_of_copies_of_another_main_store_is_refused_by_name_and_nothing_is_written(self):
         self.put(1, "archive")
-        new = self.lose()
+        new = self.world.lose_catalog()
         other = World(nodes=0, env={**SOON, **self.world.env})
         self.addCleanup(other.close)
         other.server.stop()
@@ -230,25 +213,25 @@ class Stores:
     def test_a_reindex_that_is_killed_between_runs_is_given_again_and_has_every_copy(self):
         self.fill()
         before = self.rows()
-        new = self.lose()
+        new = self.world.lose_catalog()
         self.world.env["CAIRN_CRASH_AT"] = "server.reindex.after_run:1"
         self.reindex(new, status=None)
         del self.world.env["CAIRN_CRASH_AT"]
         done = json.loads(self.reindex(new, "--json").stdout)
         self.assertEqual((done["found"] > 0, done["found"] + done["versions"]), (True, 6))
-        self.start_on(new)
+        self.world.start_on(new)
         self.assertEqual({id: row["copies"] for id, row in self.rows().items()},
                          {id: row["copies"] for id, row in before.items()})
 
     def test_a_reindex_that_knew_of_one_store_is_given_again_with_all_and_has_the_rest(self):
         self.fill()
         before = self.rows()
-        new = self.lose()
+        new = self.world.lose_catalog()
         self.world.env["CAIRN_CRASH_AT"] = "server.reindex.after_run:2"
         self.reindex(new, status=None, stores="main")
         del self.world.env["CAIRN_CRASH_AT"]
         self.reindex(new)
-        self.start_on(new)
+        self.world.start_on(new)
         self.assertEqual({id: row["copies"] for id, row in self.rows().items()},
                          {id: row["copies"] for id, row in before.items()})
 
@@ -272,7 +255,7 @@ class Folders(Stores, unittest.TestCase):
     def test_a_store_that_is_away_is_said_by_name_before_anything_is_written(self):
         self.put(1, "main archive")
         self.put(2, "archive")
-        new = self.lose()
+        new = self.world.lose_catalog()
         before = self.generations()
         archive = pathlib.Path(self.url)
         archive.rename(self.root / "elsewhere")
@@ -289,7 +272,7 @@ class Folders(Stores, unittest.TestCase):
         self.assertEqual((told["archive"]["read"], told["main"]["whole"]), (False, 1))
         # A server that finds the store again takes up what lies there.
         (self.root / "elsewhere").rename(archive)
-        self.start_on(new)
+        self.world.start_on(new)
         wait_until(lambda: self.world.version(RUN, 2), 120)
         self.assertEqual([self.copies(step) for step in (1, 2)],
                          [{"main": "whole", "archive": "whole"}, {"archive": "whole"}])
@@ -312,7 +295,7 @@ class Bucket(Stores, unittest.TestCase):
 
     def test_a_store_that_may_not_be_listed_is_a_failure_that_names_it(self):
         self.put(1, "archive")
-        new = self.lose()
+        new = self.world.lose_catalog()
         self.s3.rules("op=list : status=403/AccessDenied")
         self.addCleanup(self.s3.rules, "")
         refused = self.reindex(new, status=None)
@@ -320,7 +303,7 @@ class Bucket(Stores, unittest.TestCase):
         self.assertIn("store archive", refused.stderr)
         self.s3.rules("")
         self.reindex(new)
-        self.start_on(new)
+        self.world.start_on(new)
         self.is_had(1)
 
 

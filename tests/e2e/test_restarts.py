@@ -18,8 +18,7 @@ class Stopped(unittest.TestCase):
     STEPS = list(range(1, 31))
 
     def setUp(self):
-        self.world = World(nodes=2, uploader_arguments=["--heartbeat", "200ms"])
-        self.addCleanup(self.world.close)
+        self.world = World(nodes=2, uploader_arguments=["--heartbeat", "200ms"], case=self)
 
     def job(self):
         os.environ.update({"TRAINER_AHEAD": "300", "TRAINER_EVERY": "100"})
@@ -46,7 +45,7 @@ class Stopped(unittest.TestCase):
     def test_no_save_is_lost_while_an_uploader_drains_and_the_server_is_away(self):
         job = self.job()
         self.world.server.stop()
-        wait_until(lambda: json.loads(self.world.cairn("uploader", "status", "--json").stdout)["unfinished"])
+        wait_until(lambda: self.world.json("uploader", "status")["unfinished"])
         uploader = self.world.uploaders[0]
         uploader.process.send_signal(signal.SIGTERM)
         wait_until(lambda: "uploader.draining" in uploader.log.read_text())
@@ -70,8 +69,7 @@ class Sleepers(unittest.TestCase):
     def setUp(self):
         delay = {"CAIRN_STORE_FAULT": "part:*:*:delay@400; put:*data*:*:delay@400"}
         self.world = World(nodes=2, env=delay, uploader_arguments=["--heartbeat", "200ms"],
-                           server_arguments=["--silence-max", "2s", "--sweep-interval", "200ms"])
-        self.addCleanup(self.world.close)
+                           server_arguments=["--silence-max", "2s", "--sweep-interval", "200ms"], case=self)
 
     def objects(self, version):
         return {str(path) for path in self.world.stored("*") if version in str(path)}
@@ -99,7 +97,7 @@ class Sleepers(unittest.TestCase):
         self.assertEqual(self.world.version("k/run")["step"], 7)
         # What it writes late lies under its own version, where the next of the later sweeps finds it
         # (Q30; tests/server/test_time.c); of the others nothing is touched.
-        wait_until(lambda: not json.loads(self.world.cairn("uploader", "status", "--json").stdout)["unfinished"])
+        wait_until(lambda: not self.world.json("uploader", "status")["unfinished"])
         self.assertEqual({path for path in before if lost not in path},
                          {path for path in self.objects("ckpt_") if lost not in path})
         self.world.cairn("verify", "k/run@7", "--store", self.world.store)

@@ -6,10 +6,11 @@ import json
 import os
 import unittest
 
+import cases
 import postgres
 from load import commands, Load
 from test_jobs import Job
-from world import wait_until, World
+from world import HANG_S, wait_until, World
 
 STEPS = list(range(1, 41))
 ROUNDS = 6
@@ -18,11 +19,9 @@ ROUNDS = 6
 class Rolling(unittest.TestCase):
     def setUp(self):
         postgres.needed()
-        self.world = World(nodes=2, servers=2, catalog=postgres.shared().catalog())
-        self.addCleanup(self.world.close)
-        self.servers = self.world.keep_ports()
-        self.model = self.world.root / "model"
-        self.model.mkdir()
+        self.world = World(nodes=2, servers=2, catalog=postgres.shared().catalog(), case=self)
+        self.servers = [self.world.server, *self.world.further]
+        self.model = cases.made(self.world.root / "model")
         (self.model / "weights.bin").write_bytes(os.urandom(200_000))
 
     def committed(self, run):
@@ -33,7 +32,7 @@ class Rolling(unittest.TestCase):
         return [("ls", "j/run", "--json"), ("show", "j/run@latest", "--json"), ("ls", "--json")]
 
     def wait(self, number):
-        return [("wait", f"j/run@{min(number + 1, len(STEPS))}", "--timeout", "60s")]
+        return [("wait", f"j/run@{min(number + 1, len(STEPS))}", "--timeout", f"{HANG_S}s")]
 
     def keep(self, number):
         back = self.world.root / f"back-{number}"
@@ -54,8 +53,7 @@ class Rolling(unittest.TestCase):
                 server.start()
         for status, lines, said in job.end():
             self.assertEqual(status, 0, said)
-            self.assertEqual([line["code"] for line in lines if "code" in line],
-                             ["ok"] * len(STEPS), said)
+            self.assertEqual([line["code"] for line in lines if "code" in line], ["ok"] * len(STEPS), said)
         failed = [text for one in load for text in one.stop()]
         self.assertEqual(failed, [], "\n".join(failed))
         self.assertTrue(all(one.done > 0 for one in load), [one.done for one in load])

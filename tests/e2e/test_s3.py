@@ -7,17 +7,15 @@ import hashlib
 import http.client
 import json
 import os
-import pathlib
-import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
 import urllib.error
 import urllib.parse
 import urllib.request
 import uuid
 
+import cases
 from patience import HANG_S
 from s3world import BIN, LEAKS, RealS3, S3Fault, S3World, run, wait_until
 
@@ -41,28 +39,18 @@ def trainer(world, step, rank, ranks=RANKS, run_name="s/run", job="job"):
 
 def save_all(world, step, ranks=RANKS, run_name="s/run", job="job"):
     with concurrent.futures.ThreadPoolExecutor(ranks) as pool:
-        return list(pool.map(lambda rank: trainer(world, step, rank, ranks, run_name, job),
-                             range(ranks)))
+        return list(pool.map(lambda rank: trainer(world, step, rank, ranks, run_name, job), range(ranks)))
 
 
 class OnS3(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-s3-"))
-        cls.s3 = RealS3() if REAL else S3Fault(cls.folder)
+        cls.s3 = RealS3() if REAL else S3Fault(cases.folder(cls), case=cls)
         cls.prefix = f"cairn-{uuid.uuid4()}"
         cls.world = S3World(cls.s3, cls.prefix, bucket=cls.s3.bucket, nodes=2,
                             server_arguments=["--sweep-interval", "200ms"],
-                            uploader_arguments=["--part-size", "5MiB", "--heartbeat", "200ms"])
-
-    @classmethod
-    def tearDownClass(cls):
-        try:
-            cls.world.audit()
-        finally:
-            cls.world.close()
-            cls.s3.stop()
-            shutil.rmtree(cls.folder, ignore_errors=True)
+                            uploader_arguments=["--part-size", "5MiB", "--heartbeat", "200ms"], case=cls)
+        cases.at_the_end(cls, cls.world.audit)
 
     def make_tree(self, name):
         tree = self.world.root / name
@@ -104,8 +92,7 @@ class OnS3(unittest.TestCase):
                                     "4"], env=env, stdout=subprocess.DEVNULL) for rank in range(4)]
         self.assertEqual([process.wait(HANG_S) for process in saving], [0] * 4)
         env["CAIRN_JOB"] = "example-2"
-        out = self.world.root / "example"
-        out.mkdir()
+        out = cases.made(self.world.root / "example")
         loading = [subprocess.Popen([BIN / "examples/transformer-restore", "e/model", str(rank),
                                      "3", out], env=env, stdout=subprocess.DEVNULL)
                    for rank in range(3)]
@@ -119,11 +106,10 @@ class OnS3(unittest.TestCase):
                         server_arguments=["--sweep-interval", "100ms", "--trash-grace", "0ms"],
                         uploader_arguments=["--part-size", "5MiB", "--heartbeat", "100ms"])
         try:
-            source = world.root / "f"
-            source.write_bytes(os.urandom(11 * MIB))
+            source = cases.file(world.root / "f", os.urandom(11 * MIB))
             for step in (1, 2):
                 world.cairn("put", source, f"x/run@{step}")
-            gone = json.loads(world.cairn("show", "x/run@1", "--json").stdout)["version"]
+            gone = world.json("show", "x/run@1")["version"]
             world.cairn("rm", "x/run@1")
             wait_until(lambda: not world.keys(gone), 30)
             world.cairn("verify", "x/run@2")
@@ -169,19 +155,16 @@ class OnS3(unittest.TestCase):
         self.assertFalse([key for key in self.world.keys() if "doctor" in key])
         self.world.cairn("doctor", "s3://no-such-bucket-here/x", status=1)
         self.world.cairn("doctor", self.world.store, "--for", "nobody", status=2)
-        refused = self.world.cairn("doctor", self.world.store, status=1,
-                                   env={"AWS_SECRET_ACCESS_KEY": "wrong"})
+        refused = self.world.cairn("doctor", self.world.store, status=1, env={"AWS_SECRET_ACCESS_KEY": "wrong"})
         self.assertIn("FAIL", refused.stdout)
 
     def test_a_stranger_in_store_json_is_refused_by_both_daemons(self):
-        strange = S3World(self.s3, f"{self.prefix}-other", nodes=0,
-                          bucket=self.s3.bucket)
+        strange = S3World(self.s3, f"{self.prefix}-other", nodes=0, bucket=self.s3.bucket)
         try:
             # An uploader whose server speaks of another store than the one that it was given.
             strange.store = self.world.store
             strange.uploaders.append(strange.make_uploader(7).start())
-            source = strange.root / "f"
-            source.write_bytes(b"x" * 100)
+            source = cases.file(strange.root / "f", b"x" * 100)
             said = strange.cairn("put", source, "x/run@1", "--timeout", "5s", node=7, status=None)
             self.assertNotEqual(said.returncode, 0)
             self.assertRegex(said.stderr + strange.logs(), "the server writes to store|speaks of store")

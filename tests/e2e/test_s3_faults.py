@@ -1,123 +1,69 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: seconds=170 engines=again
+# ctest: seconds=190 engines=again
 """Faults of the store, seen by the whole chain. After each: committed and verified, or failed by
-name; no open upload, no orphan, no secret in any log. CAIRN_TEST_SLOW=1 adds the minute's outage."""
+name; no open upload, no orphan, no secret in any log. CAIRN_TEST_SLOW=1 adds the minute's outage.
+
+P3, S17, S20: one byte of any part that flips, at the part's begin, in its middle or at its end, on
+its way to a store that checks nothing or on its way back, is found and named: shard and range.
+
+A store that answers 500 for more than a few seconds is named wherever somebody looks, and the save goes on when it is well."""
 import collections
-import hashlib
-import hmac
-import http.server
-import json
 import os
-import pathlib
 import re
 import shutil
-import signal
-import subprocess
-import tempfile
-import threading
 import time
 import unittest
-import urllib.parse
-import urllib.request
 
+import cases
 from passing import Passing
 from patience import HANG_S
-from s3world import ACCESS, BIN, SECRET, TOKEN, S3Fault, S3World, wait_until
-from signs import go_round
-from test_jobs import Job
+from s3world import ACCESS, S3Fault, S3World, SECRET, TOKEN, signed, wait_until
+from signs import Held, go_round
+from world import Job
 
 MIB = 1 << 20
 PART = 5 * MIB
 SLOW = os.environ.get("CAIRN_TEST_SLOW") == "1"
 
 
-class KeyServer:
+class KeyServer(cases.StandIn):
     """A container's credentials endpoint: the pair that `current` numbers."""
 
     def __init__(self):
         self.pairs = [(ACCESS, SECRET, TOKEN), ("AKIDCANARYSECOND", SECRET + "2", TOKEN + "2")]
         self.current, self.asked = 0, 0
-        outer = self
+        super().__init__(self.tell)
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                outer.asked += 1
-                access, secret, token = outer.pairs[outer.current]
-                body = json.dumps({"AccessKeyId": access, "SecretAccessKey": secret, "Token": token,
-                                   "Expiration": "2099-01-01T00:00:00Z"}).encode()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_):
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/keys"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def stop(self):
-        self.server.shutdown()
-        self.server.server_close()
+    def tell(self, _):
+        self.asked += 1
+        access, secret, token = self.pairs[self.current]
+        return 200, {"AccessKeyId": access, "SecretAccessKey": secret, "Token": token, "Expiration": "2099-01-01T00:00:00Z"}
 
 
 def put_object(s3, key, body):
-    """Somebody else's PUT: signed in the plainest way, with nobody's client."""
-    now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    scope = f"{now[:8]}/us-east-1/s3/aws4_request"
-    path = f"/{s3.bucket}/{urllib.parse.quote(key)}"
-    headers = {"host": s3.url.split("://")[1], "x-amz-content-sha256": "UNSIGNED-PAYLOAD",
-               "x-amz-date": now, "x-amz-security-token": TOKEN}
-    names = ";".join(headers)
-    lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
-    canonical = f"PUT\n{path}\n\n{lines}\n{names}\nUNSIGNED-PAYLOAD"
-    wanted = f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
-    secret = b"AWS4" + SECRET.encode()
-    for part in (*scope.split("/"), wanted):
-        secret = hmac.new(secret, part.encode(), "sha256").digest()
-    headers["authorization"] = f"AWS4-HMAC-SHA256 Credential={ACCESS}/{scope}, " \
-                               f"SignedHeaders={names}, Signature={secret.hex()}"
-    request = urllib.request.Request(s3.url + path, data=body, headers=headers, method="PUT")
-    with urllib.request.urlopen(request, timeout=HANG_S) as reply:
-        assert reply.status == 200
+    """Somebody else's PUT."""
+    signed(s3.env(), f"/{s3.bucket}/{key}", "PUT", body)
 
 
-class Faults(unittest.TestCase):
+class Faults(cases.Case):
     def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-s3-"))
-        self.s3 = self.world = None
-
-    def tearDown(self):
-        if self.world:
-            self.world.close()
-        if self.s3:
-            self.s3.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self.s3 = None
 
     def start(self, s3_arguments=(), nodes=1, uploader_arguments=(), env=None):
-        self.s3 = self.s3 or S3Fault(self.folder, s3_arguments)
-        self.world = S3World(self.s3, nodes=nodes, env=env or {},
-                             server_arguments=["--sweep-interval", "200ms"],
-                             uploader_arguments=["--part-size", "5MiB", "--heartbeat", "200ms",
-                                                 *uploader_arguments])
+        self.s3 = self.s3 or S3Fault(self.folder, s3_arguments, case=self)
+        self.world = S3World(self.s3, nodes=nodes, env=env or {}, server_arguments=["--sweep-interval", "200ms"],
+                             uploader_arguments=["--part-size", "5MiB", "--heartbeat", "200ms", *uploader_arguments],
+                             case=self)
         return self.world
 
     def source(self, mib=40, name="model.bin"):
-        path = self.world.root / name
-        path.write_bytes(os.urandom(mib * MIB + 17))
-        return path
+        return cases.file(self.world.root / name, os.urandom(mib * MIB + 17))
 
     def put_in_background(self, source, ref="f/run@1"):
-        return subprocess.Popen(
-            [BIN / "cairn", "put", source, ref], text=True, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, **self.world.env, "CAIRN_URL": self.world.url,
-                 "CAIRN_SOCKET": self.world.socket(0), "CAIRN_PROGRESS": "none"})
+        return self.world.begin("put", source, ref)
 
-    def finish(self, process, seconds=120):
-        out, err = process.communicate(timeout=seconds)
-        self.assertEqual(process.returncode, 0, f"{out}\n{err}\n{self.world.logs()}")
+    def finish(self, process):
+        self.world.ended(process)
 
     def check(self, ref="f/run@1"):
         """What must hold after every fault that a save survives."""
@@ -128,12 +74,10 @@ class Faults(unittest.TestCase):
         self.assertEqual(self.world.leaks(), [])
 
     def shard_parts(self, status=200):
-        return [line for line in self.s3.journal(op="part", status=status)
-                if "/data/" in line["key"]]
+        return [line for line in self.s3.journal(op="part", status=status) if "/data/" in line["key"]]
 
     def save_of_8_shards(self, rows=16):
-        for status, lines, said in Job(self.world, "job", 8, [1], run="f/run", rows=rows).end():
-            self.assertEqual((status, lines[-1]["code"]), (0, "ok"), said + self.world.logs())
+        Job(self.world, "job", 8, [1], run="f/run", rows=rows).succeeds()
 
     # ---- a save of 8 shards survives ----
 
@@ -149,10 +93,8 @@ class Faults(unittest.TestCase):
         stored = sum(size for key, size in self.world.keys("/data/").items())
         sent = sum(line["bytes_in"] for line in self.s3.journal() if "/data/" in line["key"])
         self.assertLessEqual(sent, 1.15 * stored, "bytes that were sent again")
-        whole = collections.Counter((line["key"], line.get("part"))
-                                    for line in self.shard_parts())
-        twice = [line for line in self.s3.journal()
-                 if whole[(line["key"], line.get("part"))] > 1]
+        whole = collections.Counter((line["key"], line.get("part")) for line in self.shard_parts())
+        twice = [line for line in self.s3.journal() if whole[(line["key"], line.get("part"))] > 1]
         self.assertEqual(twice, [], "a part was stored twice")
         self.check()
 
@@ -161,13 +103,11 @@ class Faults(unittest.TestCase):
         self.s3.rules("op=part nth=3+ : status=503/ServiceUnavailable\n"
                       "op=complete|head : fin@0")
         putting = self.put_in_background(self.source())
-        wait_until(lambda: self.s3.acted(0) or putting.poll() is not None, 20)
+        wait_until(lambda: self.s3.acted(0) or putting.poll() is not None)
         time.sleep(seconds)  # pause of a stand-in: it is away for so long
         self.assertIsNone(putting.poll(), "it gave up")
         self.s3.rules("")
-        started = time.monotonic()
         self.finish(putting)
-        self.assertLess(time.monotonic() - started, 30, "it did not come back soon")
         self.check()
 
     def test_an_outage_of_5_s_fails_no_save(self):
@@ -180,12 +120,11 @@ class Faults(unittest.TestCase):
     def test_keys_that_expire_during_a_save_are_renewed_and_it_commits(self):  # S10
         keys = KeyServer()
         try:
-            self.s3 = S3Fault(self.folder)
+            self.s3 = S3Fault(self.folder, case=self)
             second = keys.pairs[1]
             self.s3.ask("keys", " ".join(second))
-            env = {name: "" for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
-                                         "AWS_SESSION_TOKEN")}
-            env["AWS_CONTAINER_CREDENTIALS_FULL_URI"] = keys.url
+            env = {name: "" for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")}
+            env["AWS_CONTAINER_CREDENTIALS_FULL_URI"] = f"{keys.url}/keys"
             env["AWS_CONFIG_FILE"] = env["AWS_SHARED_CREDENTIALS_FILE"] = "/nonexistent"
             self.start(env=env, uploader_arguments=["--metrics-listen", "127.0.0.1:0"])
             before = keys.asked
@@ -200,7 +139,7 @@ class Faults(unittest.TestCase):
             page = self.world.get_from(f"http://127.0.0.1:{port}", "/metrics")[2].decode()
             self.assertIn("\ncairn_credential_expiry_timestamp_seconds 4070908800\n", page)  # 2099
             self.world.wait_for_beats(2)
-            node = json.loads(self.world.get("/v1/nodes")[2])["items"][0]
+            node = self.world.read("/v1/nodes")["items"][0]
             self.assertEqual(node["uploader"]["keys_end_at"], "2099-01-01T00:00:00Z")
             creates = [line for line in self.s3.journal(op="create") if "/data/" in line["key"]]
             self.assertEqual(len(creates), 1, "the same upload goes on")
@@ -256,22 +195,21 @@ class Faults(unittest.TestCase):
         gone = [key for key in before - set(self.s3.keys("")) if "/generations/" not in key]
         # Its record and manifest are deleted by their names, before anything is listed.
         self.assertTrue(all("/000000000001/" in key for key in gone), gone)
-        self.assertEqual({key.rsplit("/", 1)[1] for key in gone} - {"committed.json", "manifest.json"},
-                         set())
+        self.assertEqual({key.rsplit("/", 1)[1] for key in gone} - {"committed.json", "manifest.json"}, set())
         self.s3.rules("")
         wait_until(lambda: not [k for k in self.s3.keys("") if "/000000000001/" in k])
         self.world.cairn("verify", "f/run@2")
 
     def commit_of_a_shard_that_shrinks(self, rules):
         """Behind its registration, while the commit waits; a later save is committed."""
-        points = self.folder / "points"
-        self.start(env={"CAIRN_CRASH_AT": "server.commit.before_proof:1:delay=4000",
-                        "CAIRN_CRASH_LIST": str(points)})
+        proof = Held(self.folder, "server.commit.before_proof")
+        self.start(env=proof.env())
         self.s3.rules(rules)
         putting = self.put_in_background(self.source(1))
-        wait_until(lambda: points.exists() and "commit.before_proof" in points.read_text())
+        proof.reached()
         put_object(self.s3, self.shard_key(), b"short")
-        _, err = putting.communicate(timeout=HANG_S)
+        proof.go_on()
+        err = self.world.ended(putting, None)[1]
         self.assertNotEqual(putting.returncode, 0)
         self.assertRegex(err, r"1 of 1 shard: not as registered; the first: node node-0 registered "
                               r"shard \S*model\.bin of rank 0 with 1048593 bytes, the store has 5")
@@ -285,7 +223,7 @@ class Faults(unittest.TestCase):
         self.commit_of_a_shard_that_shrinks("op=list|uploads : status=403/AccessDenied")
 
     def test_a_server_whose_put_of_store_json_loses_its_reply_starts(self):
-        self.s3 = S3Fault(self.folder)
+        self.s3 = S3Fault(self.folder, case=self)
         self.s3.rules("op=put key=*store.json nth=1 : lose-reply")
         self.start()
         self.assertEqual(self.s3.acted(), 1)
@@ -310,16 +248,14 @@ class Faults(unittest.TestCase):
     def kill_and_go_on(self):
         self.s3.rules("op=part nth=5+ : req-stall@50%")
         job = Job(self.world, "job", 1, [1], run="f/run", rows=40)
-        wait_until(lambda: len(self.shard_parts()) >= 4 and
-                   self.s3.state()["counters"]["op_part"] >= 5, 30)
+        wait_until(lambda: len(self.shard_parts()) >= 4 and self.s3.state()["counters"]["op_part"] >= 5)
         # What is on its way back is journaled; the other parts are held up.
         go_round(self.world.uploaders[0].process.pid, "sender", 10)
         self.world.uploaders[0].kill()
         finished = {line["part"] for line in self.shard_parts()}
         self.s3.rules("")
         self.world.uploaders[0].start()
-        for status, lines, said in job.end():  # its slab was brought again
-            self.assertEqual((status, lines[-1]["code"]), (0, "ok"), said + self.world.logs())
+        job.succeeds()  # its slab was brought again
         sent = collections.Counter(line["part"] for line in self.shard_parts())
         self.assertEqual({part: sent[part] for part in finished}, dict.fromkeys(finished, 1))
         self.assertEqual(set(sent), set(range(1, len(sent) + 1)))
@@ -346,8 +282,7 @@ class Faults(unittest.TestCase):
                 "get --store": ("get", "f/run@1", "-d", out, *past)}
 
     def told_by_server(self):
-        return "\n".join(line for line in (self.world.root / "server.log").read_text().splitlines()
-                         if " read." in line)
+        return "\n".join(line for line in (self.world.root / "server.log").read_text().splitlines() if " read." in line)
 
     def gets_of(self, arguments, rules="", status=0):
         """(what a command said, the journal's lines of its GETs of shards, all lines before)."""
@@ -357,8 +292,7 @@ class Faults(unittest.TestCase):
         said = self.world.cairn(*arguments, status=status)
         lines = self.s3.journal()[len(before):]
         self.s3.rules("")
-        return said, [line for line in lines if line["op"] == "get" and "/data/" in line["key"]], \
-            before
+        return said, [line for line in lines if line["op"] == "get" and "/data/" in line["key"]], before
 
     def test_a_range_with_a_byte_flipped_once_on_the_way_back_is_read_once_more(self):  # S17
         self.start()
@@ -368,8 +302,7 @@ class Faults(unittest.TestCase):
             with self.subTest(name):
                 _, usual, _ = self.gets_of(arguments)
                 # The second one to come may be the last range, which has 17 bytes.
-                said, gets, before = self.gets_of(arguments,
-                                                  "op=get key=*/data/* nth=2 : flip@10")
+                said, gets, before = self.gets_of(arguments, "op=get key=*/data/* nth=2 : flip@10")
                 self.assertEqual(len(gets), len(usual) + 1)
                 ranges = collections.Counter(line["range"] for line in gets)
                 again = [text for text, count in ranges.items() if count == 2]
@@ -381,8 +314,7 @@ class Faults(unittest.TestCase):
                 told = said.stderr if "--store" in arguments else self.told_by_server()
                 self.assertRegex(told, r"shard \S*model\.bin\S* bytes \d+-\d+: .*expected")
                 if "get" in arguments:
-                    self.assertEqual((self.world.root / "out" / "model.bin").read_bytes(),
-                                     source.read_bytes())
+                    self.assertEqual((self.world.root / "out" / "model.bin").read_bytes(), source.read_bytes())
         self.check()
 
     def test_a_byte_flipped_in_any_one_get_fails_no_verify(self):  # S17: records and manifests, too
@@ -439,23 +371,13 @@ class Faults(unittest.TestCase):
         for turn, (name, arguments) in enumerate(self.readers().items()):
             with self.subTest(name):
                 before = len(self.s3.journal())
-                # About a second, in which whoever reads is stopped; a server's first range is 1 MiB.
-                rate = 4_000_000 if "--store" in arguments else 1_000_000
-                self.s3.rules(f"op=get key=*/data/* nth=1 : slow={rate}")
-                reading = subprocess.Popen(
-                    [BIN / "cairn", *arguments, "--workers", "1"], text=True,
-                    stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                    env={**os.environ, **self.world.env, "CAIRN_URL": self.world.url,
-                         "CAIRN_PROGRESS": "none"})
-                wait_until(lambda: self.s3.acted(0), 20)
+                self.s3.rules("op=get key=*/data/* : held")
+                reading = self.world.begin(*arguments, "--workers", "1")
+                wait_until(self.s3.acted)  # the answer to come is of the object of before
                 # Another object of as many bytes, each time; the first 16 MiB stay what they were.
-                other = body[:-1] + bytes([body[-1] ^ (turn + 1)])
-                reads = reading if "--store" in arguments else self.world.server.process
-                reads.send_signal(signal.SIGSTOP)
-                put_object(self.s3, self.shard_key(), other)
-                reads.send_signal(signal.SIGCONT)
-                _, said = reading.communicate(timeout=HANG_S)
-                self.assertEqual(reading.returncode, 7, said + self.world.logs())
+                put_object(self.s3, self.shard_key(), body[:-1] + bytes([body[-1] ^ (turn + 1)]))
+                self.s3.rules("")
+                _, said = self.world.ended(reading, 7)
                 self.assertRegex(said + self.told_by_server(),
                                  r"shard \S*model\.bin\S* bytes \d+-\d+: the object was replaced")
                 refused = [line for line in self.s3.journal()[before:] if line["status"] == 412]
@@ -518,10 +440,10 @@ class Faults(unittest.TestCase):
         self.assertRegex(said.stderr, r"the store's request id: s3fault-\d+")
 
         def ended():  # an event stays; a version that is swept, by then, is in no list
-            items = json.loads(self.world.get("/v1/runs/f/run/events?since=0")[2])["items"]
+            items = self.world.read("/v1/runs/f/run/events?since=0")["items"]
             return [item["version"] for item in items if item["event"] == "checkpoint.aborted"]
         wait_until(ended, 60)  # the server hears of it from the uploader's journal
-        version = json.loads(self.world.get("/v1/runs/f/run/checkpoints/" + ended()[0])[2])
+        version = self.world.read("/v1/runs/f/run/checkpoints/" + ended()[0])
         self.assertEqual((version["code"], version["http_status"]), ("forbidden", 403))
         shown = self.world.cairn("show", "f/run@" + version["version"]).stdout
         self.assertRegex(shown, r"code +forbidden")
@@ -550,13 +472,10 @@ class Faults(unittest.TestCase):
             started = time.monotonic()
             said = self.world.cairn(*arguments, "--timeout", patience, status=8)
             took = time.monotonic() - started
-            self.assertLess(abs(took - int(patience[0])), 3, said.stderr)
-            self.assertEqual(said.stderr.count(f"waiting for the store {self.world.store}, 5 s"),
-                             lines, said.stderr)
+            self.assertGreaterEqual(took, int(patience[0]) - 0.1, said.stderr)
+            self.assertEqual(said.stderr.count(f"waiting for the store {self.world.store}, 5 s"), lines, said.stderr)
         self.s3.stop()
-        started = time.monotonic()
         self.world.cairn(*arguments, "--timeout", "3s", status=8)
-        self.assertLess(time.monotonic() - started, 6)
 
     def test_a_byte_flipped_where_the_store_checks_nothing_is_found_by_verify(self):
         """Found and named by verify; with checksum = md5 the store finds it itself."""
@@ -577,18 +496,13 @@ class Faults(unittest.TestCase):
         self.check("f/run@2")
 
     def test_a_key_that_cannot_be_deleted_keeps_none_of_the_others(self):  # S27
-        self.s3 = S3Fault(self.folder)
+        self.s3 = S3Fault(self.folder, case=self)
         self.world = world = S3World(
-            self.s3, nodes=1,
+            self.s3, nodes=1, case=self,
             server_arguments=["--sweep-interval", "100ms", "--trash-grace", "0ms"],
             uploader_arguments=["--part-size", "5MiB", "--heartbeat", "200ms"])
-        tree = world.root / "tree"
-        tree.mkdir()
-        for name in "abcde":
-            (tree / name).write_bytes(os.urandom(1000))
-        for step in (1, 2):
-            world.cairn("put", tree, f"f/run@{step}")
-        gone = json.loads(world.cairn("show", "f/run@1", "--json").stdout)["version"]
+        world.put(cases.tree(world.root / "tree", {name: 1000 for name in "abcde"}), "f/run@1", "f/run@2")
+        gone = world.json("show", "f/run@1")["version"]
         self.assertGreaterEqual(len(world.keys(gone)), 5)
         for code in ("AccessDenied", "InternalError"):
             self.s3.rules(f"op=delete-many : delete-error={code}@*/data/c")
@@ -601,7 +515,7 @@ class Faults(unittest.TestCase):
         self.assertIn("version.not_freed", world.logs())
         self.s3.rules("")
         wait_until(lambda: not world.keys(gone), 60)
-        wait_until(lambda: "version.gone" in world.logs() and "version.freed" in world.logs(), 10)
+        wait_until(lambda: "version.gone" in world.logs() and "version.freed" in world.logs())
         single = [line["key"] for line in self.s3.journal(op="delete") if "/data/" in line["key"]]
         self.assertEqual(single, [])
         self.check("f/run@2")
@@ -627,10 +541,138 @@ class Faults(unittest.TestCase):
         passing.passes(1.1)  # so often the file is looked at
         self.finish(self.put_in_background(self.source(mib=12)))
         # While one thread reads the file, others may still sign with the keys that hold.
-        used = {line["access_key"] for line in self.s3.journal(op="complete", status=200)
-                if "/data/" in line["key"]}
+        used = {line["access_key"] for line in self.s3.journal(op="complete", status=200) if "/data/" in line["key"]}
         self.assertEqual(used, {"AKIDCANARYSECOND"})
         self.check()
+
+
+PART_BYTES, BLOCK = 5 * MIB, MIB
+SIZE = 2 * PART_BYTES + 2 * MIB + 17
+PARTS = [(1, PART_BYTES), (2, PART_BYTES), (3, SIZE - 2 * PART_BYTES)]
+READ_SIZE = 33 * MIB + 17  # ranges of 8 MiB
+PLACES = {"first": ("0", lambda size: 0), "middle": ("50%", lambda size: size // 2),
+          "last": ("-1", lambda size: size - 1)}
+DAMAGE = re.compile(r'^bad: .*shard "?([^\s":]+)"?: bytes (\d+)-(\d+): .*expected', re.MULTILINE)
+
+
+class Flips(cases.Case):
+    def setUp(self):
+        self.s3 = S3Fault(self.folder, ["--profile", "radosgw"], case=self)
+        self.world = S3World(self.s3, debug=False,
+                             server_arguments=["--sweep-interval", "200ms"],
+                             uploader_arguments=["--part-size", "5MiB", "--heartbeat", "200ms"], case=self)
+
+    def make_tree(self, names, size=SIZE):
+        return cases.tree(self.world.root / "tree", {name: size for name in names})
+
+    def readers(self):
+        """Commands that read every byte, by name: through the server and past it."""
+        out = self.world.root / "out"
+        past = ("--store", self.world.store)
+        return {"verify": ("verify", "f/run@1"), "verify --store": ("verify", "f/run@1", *past),
+                "get": ("get", "f/run@1", "-d", out),
+                "get --store": ("get", "f/run@1", "-d", out, *past)}
+
+    def named(self, text):
+        """{shard: [(first, last)]} of what was called damaged."""
+        found = {}
+        for name, first, last in DAMAGE.findall(text):
+            found.setdefault(name, set()).add((int(first), int(last)))
+        return found
+
+    def expect_block(self, ranges, at, why, size=SIZE):
+        """One block is named, the one that holds this byte."""
+        first = at // BLOCK * BLOCK
+        self.assertEqual(ranges, {(first, min(first + BLOCK, size) - 1)}, why)
+
+    def test_a_byte_flipped_in_any_part_is_named_with_its_block_by_every_reader(self):
+        wanted = {f"part-{part}-{place}": (part, place) for part, _ in PARTS for place in PLACES}
+        tree = self.make_tree([*wanted, "whole"])
+        self.s3.rules("\n".join(f"op=part key=*/data/{name} part={part} : "
+                                f"req-flip@{PLACES[place][0]}"
+                                for name, (part, place) in wanted.items()))
+        self.world.cairn("put", tree, "f/run@1")
+        self.assertTrue(all(rule["acted"] for rule in self.s3.state()["rules"]))
+        self.s3.rules("")
+        sizes = dict(PARTS)
+        for reader, arguments in self.readers().items():
+            with self.subTest(reader):
+                said = self.world.cairn(*arguments, status=7).stderr
+                named = self.named(said)
+                self.assertEqual(set(named), set(wanted), said)
+                for name, (part, place) in wanted.items():
+                    at = (part - 1) * PART_BYTES + PLACES[place][1](sizes[part])
+                    self.expect_block(named[name], at, said)
+                    self.assertFalse((self.world.root / "out" / name).exists(), name)
+                shutil.rmtree(self.world.root / "out", ignore_errors=True)
+        self.world.audit()
+
+    def flip_each_get(self, reader, place):
+        """Flips one byte of the n-th answer and of what is asked again for it, for every n."""
+        arguments, turn = (*self.readers()[reader], "--workers", "1"), 0
+        while True:
+            turn += 1
+            before = len(self.s3.journal())
+            self.s3.rules(f"op=get key=*/data/* nth={turn}-{turn + 1} : flip@{PLACES[place][0]}")
+            said = self.world.cairn(*arguments, status=None)
+            hit = [line for line in self.s3.journal()[before:] if line["rule"] == 0]
+            shutil.rmtree(self.world.root / "out", ignore_errors=True)
+            if not hit:
+                self.assertEqual(said.returncode, 0, said.stderr)
+                return turn - 1
+            first, last = map(int, hit[0]["range"].removeprefix("bytes=").split("-"))
+            self.assertEqual([line["range"] for line in hit], [hit[0]["range"]] * 2)
+            self.assertEqual(said.returncode, 7, said.stderr)
+            named = self.named(said.stderr)
+            self.assertEqual(list(named), ["model.bin"], said.stderr)
+            at = first + PLACES[place][1](last - first + 1)
+            self.expect_block(named["model.bin"], at, said.stderr, READ_SIZE)
+
+    def test_a_byte_flipped_twice_in_any_answer_is_named_with_its_block(self):
+        source = self.make_tree(["model.bin"], READ_SIZE) / "model.bin"
+        self.world.cairn("put", source, "f/run@1")
+        for reader in ("verify --store", "get --store"):
+            for place in PLACES:
+                with self.subTest(reader=reader, place=place):
+                    self.assertGreaterEqual(self.flip_each_get(reader, place), 5)
+        self.s3.rules("")
+        self.world.audit()
+
+
+class StoreFails(unittest.TestCase):
+    def start(self, **options):
+        s3 = S3Fault(cases.folder(self), case=self)
+        world = S3World(s3, case=self, **options)
+        return s3, world, cases.tree(world.root / "model", {"weights.bin": 100_000})
+
+    def test_a_listing_that_is_cut_off_without_a_token_is_named_by_the_save(self):
+        s3, world, model = self.start(server_arguments=["--test-store=false"], uploader_arguments=["--test-store=false"])
+        s3.rules("op=list : no-token")
+        said = world.cairn("put", model, "llm/none@1", status=None)
+        self.assertNotEqual(said.returncode, 0)
+        self.assertIn("IsTruncated without NextContinuationToken", said.stderr)
+        s3.rules("op=list key=*/llm/7b/0* : no-token")
+        put = world.begin("put", model, "llm/7b@1", case=self)
+        said = put.stderr.readline()
+        cases.has(said, "its commit is tried again: ", "IsTruncated without NextContinuationToken")
+        self.assertIn("IsTruncated", world.cairn("show", "llm/7b@1", "--why").stdout)
+        s3.rules("")
+        self.assertEqual(put.wait(HANG_S), 0)
+
+    def test_a_store_that_fails_is_named_by_put_status_nodes_why_and_log(self):
+        s3, world, model = self.start()
+        s3.rules("op=put|part|create key=*/data/* : status=500/InternalError")
+        put = world.begin("put", model, "llm/7b@1", case=self)
+        said = put.stderr.readline()
+        cases.has(said, "note: ", "the store fails, and is tried on", "500")
+        for words in (("uploader", "status"), ("nodes",), ("show", "llm/7b@1", "--why")):
+            wait_until(lambda words=words: "500" in world.cairn(*words, status=None).stdout)
+        self.assertIn("the store fails", world.cairn("uploader", "status").stdout)
+        self.assertIn("store.failing", world.uploaders[0].log.read_text())
+        s3.rules("")
+        self.assertEqual(put.wait(HANG_S), 0, put.stderr.read())
+        wait_until(lambda: "the store fails" not in world.cairn("uploader", "status").stdout)
+        wait_until(lambda: "the store fails" not in world.cairn("nodes").stdout)
 
 
 if __name__ == "__main__":

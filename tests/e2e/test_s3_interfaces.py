@@ -8,9 +8,9 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
 
+import cases
 from s3world import ACCESS, BUCKET, SECRET, TOKEN, S3Fault, S3World, wait_until
 from test_jobs import Job
 from world import Daemon
@@ -57,15 +57,12 @@ class FarS3(S3Fault):
         self.url = f"http://{STORE}:{self.port}"
 
 
-class Interfaces(unittest.TestCase):
+class Interfaces(cases.Case):
     def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-s3-"))
-        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         far = subprocess.Popen(["unshare", "-n", "sleep", "600"])
         self.addCleanup(far.wait)
         self.addCleanup(far.kill)
-        wait_until(lambda: os.readlink(f"/proc/{far.pid}/ns/net") !=
-                   os.readlink("/proc/self/ns/net"))
+        wait_until(lambda: os.readlink(f"/proc/{far.pid}/ns/net") != os.readlink("/proc/self/ns/net"))
         lay_cables(far.pid)
         self.s3 = FarS3(self.folder, far.pid)
         self.addCleanup(self.s3.stop)
@@ -94,8 +91,7 @@ class Interfaces(unittest.TestCase):
         options = ["--allow-plain-http"]
         world = S3World(self.s3, debug=False, server_arguments=options, uploader_arguments=[
             *options, "--part-size", "5MiB", "--heartbeat", "200ms", "--no-hedge", "--workers",
-            "2", "--interfaces", "eth2,eth3"])
-        self.addCleanup(world.close)
+            "2", "--interfaces", "eth2,eth3"], case=self)
         self.s3.rules("op=part : delay=300")
         before, seen, runs = self.sent_bytes(), collections.Counter(), []
         for turn in range(6):  # on a busy machine one of them may take all that there is
@@ -104,8 +100,7 @@ class Interfaces(unittest.TestCase):
             while any(process.poll() is None for job in jobs for process in job.processes):
                 seen |= self.sources(world.uploaders[0])
             for job in jobs:
-                for status, lines, said in job.end():
-                    self.assertEqual((status, lines[-1]["code"]), (0, "ok"), said + world.logs())
+                job.succeeds()
             sent = {here: count - before[here] for here, count in self.sent_bytes().items()}
             if min(sent.values()) > len(jobs) * ROWS * MIB // 10:
                 break
@@ -133,8 +128,7 @@ def enter_namespace():
                            check=False).returncode:
         print("no network namespace with virtual cards can be made here: skipped")
         sys.exit(77)
-    os.execvpe("unshare", ["unshare", *flags, sys.executable, *sys.argv],
-               {**os.environ, INSIDE: "1"})
+    os.execvpe("unshare", ["unshare", *flags, sys.executable, *sys.argv], {**os.environ, INSIDE: "1"})
 
 
 if __name__ == "__main__":

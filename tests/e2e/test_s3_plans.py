@@ -6,18 +6,18 @@ import concurrent.futures
 import json
 import os
 import pathlib
-import shutil
 import struct
 import sys
-import tempfile
 import time
 import unittest
 import urllib.error
 import urllib.parse
 import urllib.request
 
+import cases
+from passing import Passing
 from patience import HANG_S
-from s3world import BIN, S3Fault, S3World, run, wait_until
+from s3world import BIN, S3Fault, S3World, wait_until, run
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 from read_without_cairn import crc32c  # noqa: E402
@@ -45,39 +45,22 @@ def life_of(item):
 class Plans(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-plans-"))
-        cls.s3 = S3Fault(cls.folder)
+        cls.s3 = S3Fault(cases.folder(cls), case=cls)
         cls.world = S3World(cls.s3, nodes=2, server_arguments=["--sweep-interval", "200ms"],
-                            uploader_arguments=["--part-size", "5MiB", "--heartbeat", "200ms"])
-
-    @classmethod
-    def tearDownClass(cls):
-        try:
-            cls.world.audit()
-        finally:
-            cls.world.close()
-            cls.s3.stop()
-            shutil.rmtree(cls.folder, ignore_errors=True)
+                            uploader_arguments=["--part-size", "5MiB", "--heartbeat", "200ms"], case=cls)
+        cases.at_the_end(cls, cls.world.audit)
 
     def plan(self, checkpoint, body, world=None):
         """(status, headers, answer)"""
-        request = urllib.request.Request(
-            f"{(world or self.world).url}/v1/runs/{checkpoint}/restore-plans", method="POST",
-            data=json.dumps(body).encode(), headers={"Content-Type": "application/json"})
-        try:
-            with urllib.request.urlopen(request, timeout=HANG_S) as reply:
-                return reply.status, reply.headers, json.load(reply)
-        except urllib.error.HTTPError as error:
-            return error.code, error.headers, json.load(error)
+        return (world or self.world).call("POST", f"/v1/runs/{checkpoint}/restore-plans", body)
 
     def read(self, checkpoint, answer):
         """{shard: {offset: bytes}}: all ranges at once; each block is compared with its checksum."""
         path = f"/v1/runs/{checkpoint}"
-        manifest = json.loads(self.world.get(path + "/manifest")[2])
+        manifest = self.world.read(path + "/manifest")
         sums = self.world.get(path + "/checksums")[2]
         first = {shard["name"]: shard["first_block"] for shard in manifest["shards"]}
-        wanted = [(item, offset, size) for item in answer["objects"]
-                  for offset, size in item["ranges"]]
+        wanted = [(item, offset, size) for item in answer["objects"] for offset, size in item["ranges"]]
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             replies = list(pool.map(lambda want: fetch(want[0]["url"], *want[1:]), wanted))
         found = {item["shard"]: {} for item in answer["objects"]}
@@ -85,8 +68,7 @@ class Plans(unittest.TestCase):
             self.assertEqual((status, len(data), offset % MIB), (206, size, 0), item["shard"])
             for at in range(0, size, MIB):
                 block = first[item["shard"]] + (offset + at) // MIB
-                self.assertEqual(crc32c(data[at:at + MIB]),
-                                 struct.unpack_from("<I", sums, 4 * block)[0], item["shard"])
+                self.assertEqual(crc32c(data[at:at + MIB]), struct.unpack_from("<I", sums, 4 * block)[0], item["shard"])
             found[item["shard"]][offset] = data
         return found
 
@@ -116,8 +98,7 @@ class Plans(unittest.TestCase):
                          [(i["shard"], i["ranges"]) for i in answer["objects"]])
 
     def test_a03_a_url_is_for_one_key_and_for_reading(self):  # A03
-        tree = self.world.root / "two"
-        tree.mkdir()
+        tree = cases.made(self.world.root / "two")
         for name in "ab":
             (tree / name).write_bytes(name.encode() * 1000)
         self.world.cairn("put", tree, "t/two@1")
@@ -152,13 +133,11 @@ class Plans(unittest.TestCase):
         self.save_tensors()
         checkpoint = "t/tensors/checkpoints/5"
         rows, columns = (ROWS - 1, ROWS + 1), (1000, 4000)  # the last of rank 0, the first of 1
-        box = {"name": "w", "start": [rows[0], columns[0]],
-               "count": [rows[1] - rows[0], columns[1] - columns[0]]}
+        box = {"name": "w", "start": [rows[0], columns[0]], "count": [rows[1] - rows[0], columns[1] - columns[0]]}
         status, _, answer = self.plan(checkpoint, {"tensors": [box]})
         self.assertEqual((status, len(answer["objects"])), (201, 2), answer)
         found = self.read(checkpoint, answer)
-        self.assertLessEqual(sum(len(d) for parts in found.values() for d in parts.values()),
-                             4 * MIB)
+        self.assertLessEqual(sum(len(d) for parts in found.values() for d in parts.values()), 4 * MIB)
         for rank, item in enumerate(sorted(answer["objects"], key=lambda i: i["shard"])):
             begin, header = self.header(checkpoint, item["shard"])
             row = rows[0] + rank - ROWS * rank  # of this rank's rows
@@ -171,34 +150,40 @@ class Plans(unittest.TestCase):
         self.assertEqual(self.plan(checkpoint, {"tensors": ["v"]})[0], 404)
 
     def test_a03_urls_end_within_the_grace_also_of_what_is_in_the_trash(self):  # C03
-        world = S3World(self.s3, "short", nodes=1, server_arguments=[
-            "--sweep-interval", "100ms", "--trash-grace", "5s"])
-        self.addCleanup(world.close)
-        source = world.root / "f"
-        source.write_bytes(b"x" * 1000)
+        passing = Passing()
+        self.addCleanup(self.s3.ask, "clock", "0")
+        world = S3World(self.s3, "short", nodes=1, env=passing.env(), server_arguments=[
+            "--sweep-interval", "100ms", "--trash-grace", "200s"], case=self)
+        source = cases.file(world.root / "f", b"x" * 1000)
         for step in (1, 2):
             world.cairn("put", source, f"t/short@{step}")
         asked = time.monotonic()
+
+        def now():
+            return passing.passed_ms / 1000 + time.monotonic() - asked
         answer = self.plan("t/short/checkpoints/1", {}, world)[2]
-        self.assertEqual(answer["expires_s"], 4)
+        self.assertEqual(answer["expires_s"], 199)
         url = answer["objects"][0]["url"]
-        self.assertEqual(fetch(url)[0], 200)
         world.cairn("rm", "t/short@1")
-        trashed, lives = f"t/short/checkpoints/{answer['version']}", []
-        urls = [(url, asked + 4)]
-        while (reply := self.plan(trashed, {}, world))[0] == 201:
+        trashed, lives, urls = f"t/short/checkpoints/{answer['version']}", [], [(url, 199)]
+
+        def planned():
+            """Once the server's catalog has seen that 20 s have passed, too."""
+            reply = self.plan(trashed, {}, world)
+            return reply if reply[0] != 201 or not lives or reply[2]["expires_s"] <= lives[-1] - 20 else None
+        while (reply := wait_until(planned))[0] == 201:
             lives.append(reply[2]["expires_s"])
             if lives[-1] > 1:
-                urls.append((reply[2]["objects"][0]["url"], time.monotonic() + lives[-1] - 1))
+                urls.append((reply[2]["objects"][0]["url"], now() + lives[-1] - 1))
             for held, end in urls:
                 status = fetch(held)[0]
-                self.assertIn(status, (200,) if time.monotonic() < end - 1 else (200, 403))
-            time.sleep(0.2)  # step of a poll
+                self.assertIn(status, (200,) if now() < end - 1 else (200, 403))
+            passing.passes(20)
+            self.s3.ask("clock", str(passing.passed_ms // 1000))
         self.assertEqual((reply[0], reply[2]["code"]), (410, "checkpoint-deleted"))
         self.assertEqual(lives, sorted(lives, reverse=True))
-        self.assertEqual(lives[-1], 1)
-        wait_until(lambda: fetch(url)[0] == 403, 10)
-        self.assertGreater(time.monotonic(), asked + 3)
+        self.assertGreater(now(), 199)
+        self.assertEqual(fetch(url)[0], 403)
         self.assertEqual(world.leaks(), [])
         world.audit()
 

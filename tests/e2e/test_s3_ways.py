@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: seconds=170
+# ctest: seconds=20
 """What stands between Cairn and its store: an nginx that bounds bodies, or that drops or rewrites
 headers. `cairn doctor` says which size or header the way does not bear, and a save says it, too."""
 import json

@@ -3,13 +3,13 @@
 """Programs of two releases together, up and down (docs/upgrade.md): today's and those of the commit that tests/skew/commit names,
 the last release's once there is one. tests/skew/before builds them once and keeps them by that commit's hash;
 CAIRN_TEST_BEFORE names a folder of others. Over the store, the catalog, the journal, the socket, HTTP, and PostgreSQL."""
-import json
 import os
 import pathlib
 import shutil
 import subprocess
 import unittest
 
+import cases
 import postgres
 import world as worlds
 from outcome import leave
@@ -52,10 +52,8 @@ class Skew(unittest.TestCase):
     def open_world(self, folder, **options):
         """Servers and uploaders of that folder's release."""
         self.use(folder)
-        self.world = World(uploader_arguments=("--heartbeat", "200ms"), **options)
-        self.addCleanup(self.world.close)
-        self.folder = self.world.root / "model"
-        self.folder.mkdir()
+        self.world = World(uploader_arguments=("--heartbeat", "200ms"), **options, case=self)
+        self.folder = cases.made(self.world.root / "model")
 
     def put(self, step, *words, status=0):
         self.bytes[step] = os.urandom(400_000)
@@ -101,8 +99,7 @@ class Skew(unittest.TestCase):
             self.assertEqual((into / "w.bin").read_bytes(), wanted, (step, worlds.BIN))
 
     def steps(self, *words):
-        return [row["step"] for row in json.loads(self.world.cairn("ls", RUN, "--json", *words).stdout)
-                if not row["trashed"]]
+        return [row["step"] for row in self.world.json("ls", RUN, *words) if not row["trashed"]]
 
     def both_read(self, steps):
         """A command of each release, from the server and from the store alone."""
@@ -120,10 +117,10 @@ class Up(Skew):
     def test_servers_then_uploaders_then_libcairn_then_the_command_with_a_save_at_each_step(self):
         self.open_world(self.before, env={"CAIRN_STORE_FAULT": SLOW})
         self.put(100)
-        schema = json.loads(self.world.get("/version")[2])["schema"]
+        schema = self.world.read("/version")["schema"]
         self.server_of(NOW)
         log = self.world.server.log.read_text()
-        newer = json.loads(self.world.get("/version")[2])["schema"]
+        newer = self.world.read("/version")["schema"]
         if newer > schema:  # docs/upgrade.md: told, and copied before
             self.assertIn(f"catalog.migrated from={schema} to={newer}", log)
             self.assertTrue((self.world.root / f"server/catalog-schema-{schema}.db").exists())
@@ -161,7 +158,7 @@ class Up(Skew):
                 self.all_are_read()
                 self.world.cairn("unpin", f"{RUN}@2")
                 self.world.cairn("alias", "rm", RUN, "good")
-                removed = json.loads(self.world.cairn("rm", RUN, "--run", "--confirm", "7b", "--json").stdout)
+                removed = self.world.json("rm", RUN, "--run", "--confirm", "7b")
                 self.assertEqual(removed["removed"], 1, removed)
                 self.world.close()
 
@@ -171,12 +168,12 @@ class Down(Skew):
         """docs/runbook.md, Back to the release before."""
         self.open_world(self.before)
         self.put(100)
-        schema = json.loads(self.world.get("/version")[2])["schema"]
+        schema = self.world.read("/version")["schema"]
         self.server_of(NOW)
         self.uploader_of(NOW)
         self.use(NOW)
         self.put(200)
-        newer = json.loads(self.world.get("/version")[2])["schema"]
+        newer = self.world.read("/version")["schema"]
         self.world.server.stop()
         self.uploader_of(self.before)  # everything was sent, as after a drain
         data = self.world.root / "server"
@@ -224,13 +221,13 @@ class Rolling(Skew):
     def test_servers_over_one_postgresql_are_replaced_in_turn_and_the_older_one_says_why_it_waits(self):
         postgres.needed()
         self.open_world(self.before, servers=2, catalog=postgres.shared().catalog())
-        servers = self.world.keep_ports()
+        servers = [self.world.server, *self.world.further]
         self.put(100)
-        schema = json.loads(self.world.get("/version")[2])["schema"]
+        schema = self.world.read("/version")["schema"]
         servers[0].stop()
         servers[0].command[0] = str(NOW / "cairn-server")
         servers[0].start()
-        newer = json.loads(self.world.get("/version")[2])["schema"]
+        newer = self.world.read("/version")["schema"]
         self.put(200)  # the list of servers leads to the newer one
         if newer > schema:
             self.assertIn(f"catalog.migrated from={schema} to={newer}", servers[0].log.read_text())

@@ -5,9 +5,9 @@ both addresses, and no save of any rank fails."""
 import json
 import shutil
 import signal
-import socket
 import unittest
 
+import ports
 import postgres
 from test_jobs import Job
 from world import Daemon, World, wait_until
@@ -16,21 +16,14 @@ STEPS = list(range(1, 31))
 TURNS = (signal.SIGTERM, signal.SIGKILL, signal.SIGTERM, signal.SIGKILL)
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 class Standby(unittest.TestCase):
     """The first server is the world's; the second has another address, and the same key."""
 
     def setUp(self):
         postgres.needed()
         catalog = postgres.shared().catalog()
-        self.world = World(nodes=0, catalog=catalog)
-        self.addCleanup(self.world.close)
-        root, port = self.world.root, free_port()
+        self.world = World(nodes=0, catalog=catalog, case=self)
+        root, port = self.world.root, ports.free()
         (root / "second").mkdir(mode=0o700)
         shutil.copy(root / "server/grant.key", root / "second/grant.key")
         ready = root / "second.port"
@@ -40,7 +33,6 @@ class Standby(unittest.TestCase):
              root / "second", "--port-file", ready, "--catalog", catalog],
             ready, root / "second.log")]
         self.addCleanup(self.servers[1].end)
-        self.world.keep_ports()
         self.urls = [self.world.url, f"http://127.0.0.1:{port}"]
         self.world.url = ",".join(self.urls)
         for number in range(2):
@@ -65,8 +57,7 @@ class Standby(unittest.TestCase):
             next_one.start()
         for status, lines, said in job.end():
             self.assertEqual(status, 0, said)
-            self.assertEqual([line["code"] for line in lines if "code" in line],
-                             ["ok"] * len(STEPS), said)
+            self.assertEqual([line["code"] for line in lines if "code" in line], ["ok"] * len(STEPS), said)
         self.assertEqual(self.committed(), STEPS)
 
     def test_a_command_finds_whichever_serves(self):

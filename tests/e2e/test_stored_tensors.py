@@ -3,31 +3,20 @@
 """Stored versions as tensors: what `cairn export` reads of a run, through the server and from the
 store alone, value for value what went in."""
 import json
-import pathlib
 import shutil
 import struct
 import subprocess
-import tempfile
 import unittest
 
+import cases
 from test_export import EXPECTED, ZERO, as_fp32, export, read
-from world import BIN, HANG_S, World
+from world import BIN, HANG_S, InWorld
 
 TORCH = ZERO.parent / "torch"
 
 
-class Case(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.world = World()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.world.close()
-
+class Case(InWorld):
     def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-stored-"))
-        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         self.out = self.folder / "out"
 
     def both(self, ref, name, *words, status=0):
@@ -36,8 +25,7 @@ class Case(unittest.TestCase):
         for way, where in (("server", ()), ("store", ("--store", self.world.store))):
             out = self.folder / f"{name}-{way}"
             ran = self.world.cairn("export", ref, out, "--json", *words, *where, status=status)
-            told.append((json.loads(ran.stdout) if not status else ran.stderr,
-                         read(out) if not status else None))
+            told.append((json.loads(ran.stdout) if not status else ran.stderr, read(out) if not status else None))
             if not status:
                 told[-1][0].pop("folder")
         if not status:
@@ -52,11 +40,9 @@ class Stored(Case):
         told, tensors = self.both("t/model@1", "model")
         self.assertEqual(tensors, read(self.folder / "model"))
         self.assertEqual(told["format"], "cairn")
-        self.assertEqual([row["name"] for row in told["left_out"]],
-                         ["model.safetensors.index.json"])
+        self.assertEqual([row["name"] for row in told["left_out"]], ["model.safetensors.index.json"])
         _, some = self.both("t/model@latest", "some", "--only", "l*", "--dtype", "bf16")
-        self.assertEqual({name: row[0] for name, row in some.items()},
-                         {"last.weight": "BF16", "last.bias": "BF16"})
+        self.assertEqual({name: row[0] for name, row in some.items()}, {"last.weight": "BF16", "last.bias": "BF16"})
 
     def test_files_of_deepspeed_and_torch_that_were_put_as_they_are_are_exported_too(self):
         self.world.cairn("put", ZERO / "stage3", "t/raw@3")
@@ -91,12 +77,8 @@ class Stored(Case):
     def test_a_damaged_block_is_named_and_leaves_no_file(self):
         export(ZERO / "stage1", self.folder / "model")
         self.world.cairn("put", self.folder / "model", "t/damage@1")
-        path, = (path for path in self.world.stored("model.safetensors")
-                 if "damage" in path.parts)
-        data = bytearray(path.read_bytes())
-        data[-1] ^= 1
-        path.chmod(0o644)
-        path.write_bytes(data)
+        path, = (path for path in self.world.stored("model.safetensors") if "damage" in path.parts)
+        cases.flip(path, -1)
         told, _ = self.both("t/damage@1", "damage", status=7)
         self.assertIn("shard model.safetensors", told)
         for way in ("server", "store"):
@@ -117,7 +99,7 @@ class Restored:
     def imported(self, kind, path, ref, *flags):
         ran = self.world.cairn("import", kind, path, ref, "--json", *flags)
         told = {**json.loads(ran.stdout), "notes": ran.stderr}
-        shown = json.loads(self.world.cairn("show", ref, "--json").stdout)
+        shown = self.world.json("show", ref)
         self.assertEqual(shown["version"], told["version"])
         return told, shown
 
@@ -145,8 +127,7 @@ class Import(Case, Restored):
             _, tensors = self.both(f"i/zero@{step}", f"{case}-back", "--optimizer")
             self.assertEqual(tensors, wanted)
             told, tensors = self.both(f"i/zero@{step}", f"{case}-weights")
-            self.assertEqual(tensors, {name: row for name, row in wanted.items()
-                                       if not name.startswith("optimizer.")})
+            self.assertEqual(tensors, {name: row for name, row in wanted.items() if not name.startswith("optimizer.")})
             self.assertIn("optimizer.state.", [row["name"] for row in told["left_out"]])
 
     def test_what_was_imported_comes_back_as_the_same_files(self):
@@ -155,8 +136,7 @@ class Import(Case, Restored):
         names = sorted(path.name for path in (ZERO / "stage2" / "step2").iterdir())
         self.assertEqual(sorted(path.name for path in self.out.iterdir()), names)
         for name in names:
-            self.assertEqual((self.out / name).read_bytes(),
-                             (ZERO / "stage2" / "step2" / name).read_bytes())
+            self.assertEqual((self.out / name).read_bytes(), (ZERO / "stage2" / "step2" / name).read_bytes())
 
     def test_a_torch_file_and_a_safetensors_file_restore_by_name(self):
         for step, name in enumerate(("everything_legacy.pt", "everything.pt")):
@@ -169,8 +149,7 @@ class Import(Case, Restored):
                     self.assertIn("left out: stretched: ", told["notes"])
                     continue
                 self.assertEqual(self.restored("i/torch", tensor), data, tensor)
-        _, shown = self.imported("safetensors", self.folder / name / "model.safetensors",
-                                 "i/safe@1")
+        _, shown = self.imported("safetensors", self.folder / name / "model.safetensors", "i/safe@1")
         self.assertEqual(shown["format"], "safetensors")
         _, tensors = self.both("i/safe@1", "safe")
         self.assertEqual(tensors, wanted)

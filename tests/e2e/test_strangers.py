@@ -35,8 +35,7 @@ class Strangers(unittest.TestCase):
         why = proxies.missing("nginx")
         if why:
             self.skipTest(why)
-        world = World(nodes=0)
-        self.addCleanup(world.close)
+        world = World(nodes=0, case=self)
         for what, (status, said) in STRANGERS.items():
             proxy = proxies.Proxy("nginx", [world.port_of(0)], [
                 ("    location / {\n", "    location = /livez { proxy_pass http://cairn; }\n    location / { " + what + "\n")])

@@ -3,33 +3,19 @@
 """Tensors by name over HTTP: what comes is what went in, whichever ranks hold it, whole or a slice,
 as it is stored or converted, whatever the name and wherever it stands; and damage is an error or a
 broken connection, never other bytes."""
-import http.client
 import itertools
 import json
-import pathlib
 import random
 import re
-import shutil
 import struct
-import tempfile
 import unittest
 import urllib.parse
 
+import cases
 from test_export import EXPECTED, ZERO, as_fp32, export, read, rounded
-from world import HANG_S, wait_until, World
+from world import InWorld, wait_until
 
 MIB = 1 << 20
-
-
-def write(path, tensors):
-    """{name: (dtype, shape, bytes)} as a safetensors file."""
-    header, at = {}, 0
-    for name, (dtype, shape, data) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
-        at += len(data)
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text
-                     + b"".join(data for _, _, data in tensors.values()))
 
 
 def picked(shape, width, data, index):
@@ -52,19 +38,7 @@ NAMES = ["layers/0/attn.weight", "a", "a/data", "a/b", "a//b", "../a", "a/./b", 
          "a+b", "a b", "back\\slash", "tab\tand\nline\x7f", "n" * 1000, "ü/" * 341 + "a"]
 
 
-class Tensors(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.world = World()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.world.close()
-
-    def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-tensors-"))
-        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
-
+class Tensors(InWorld):
     def ask(self, run, name, method="GET", what="/data", headers=None, by="path", **query):
         """A tensor by its name, encoded in the path or in the query."""
         if by == "query":
@@ -76,23 +50,11 @@ class Tensors(unittest.TestCase):
 
     def ask_raw(self, run, target, method="GET", headers=None):
         """(status, headers, body); the body is what came before the connection broke, if it did."""
-        self.broken = False
-        connection = http.client.HTTPConnection("127.0.0.1", self.world.port, timeout=HANG_S)
-        try:
-            connection.request(method, f"/v1/runs/{run}/checkpoints/latest/{target}",
-                               headers=headers or {})
-            reply = connection.getresponse()
-            try:
-                body = reply.read()
-            except http.client.IncompleteRead as cut:
-                self.broken, body = True, cut.partial
-            return reply.status, reply.headers, body
-        finally:
-            connection.close()
+        *answer, self.broken = self.world.fetch(f"/v1/runs/{run}/checkpoints/latest/{target}", method, headers)
+        return tuple(answer)
 
     def put(self, run, tensors):
-        (self.folder / run.replace("/", "-")).mkdir()
-        write(self.folder / run.replace("/", "-") / "model.safetensors", tensors)
+        cases.safetensors(self.folder / run.replace("/", "-") / "model.safetensors", tensors)
         self.world.cairn("put", self.folder / run.replace("/", "-"), f"{run}@1")
 
     def test_what_ranks_have_saved_apart_comes_together_by_name(self):
@@ -123,8 +85,7 @@ class Tensors(unittest.TestCase):
                 kind = dice.randrange(4)
                 index.append((slice(a, b), slice(a - extent, None) if a < extent else slice(a, b),
                               a % extent, slice(None))[kind])
-                text.append((f"{a}:{b}", f"{a - extent}:" if a < extent else f"{a}:{b}:1",
-                             f"{a % extent}", ":")[kind])
+                text.append((f"{a}:{b}", f"{a - extent}:" if a < extent else f"{a}:{b}:1", f"{a % extent}", ":")[kind])
             status, headers, body = self.ask("slices/zero", "embed.weight", slice=",".join(text))
             self.assertEqual((status, body), (200, picked(shape, 4, data, index)), text)
         self.assertEqual(self.ask("slices/zero", "embed.weight", flat="5:-3")[2], data[20:-12])
@@ -144,8 +105,7 @@ class Tensors(unittest.TestCase):
         # Bits of ordinary numbers, so that Python can round them to fp16, too.
         values = [dice.uniform(-60000, 60000) * 2.0 ** -dice.randrange(24) for _ in range(3 * MIB)]
         data = struct.pack(f"<{len(values)}f", *values)
-        self.put("types/a", {"w": ("F32", [3 * 1024, 1024], data),
-                             "n": ("I64", [2], bytes(16))})
+        self.put("types/a", {"w": ("F32", [3 * 1024, 1024], data), "n": ("I64", [2], bytes(16))})
         for dtype in ("BF16", "F16"):
             status, headers, body = self.ask("types/a", "w", dtype=dtype)
             wanted = rounded(data.hex(), dtype)
@@ -156,8 +116,7 @@ class Tensors(unittest.TestCase):
             self.assertEqual((status, headers["X-Cairn-Dtype"]), (200, dtype))
             self.assertEqual(same, wanted[-14 * 1024:])
             begin = 4 * MIB - 3  # in the middle of an element, over the end of a chunk
-            status, _, part = self.ask("types/a", "w", dtype=dtype,
-                                       headers={"Range": f"bytes={begin}-{begin + 9}"})
+            status, _, part = self.ask("types/a", "w", dtype=dtype, headers={"Range": f"bytes={begin}-{begin + 9}"})
             self.assertEqual((status, part), (206, wanted[begin:begin + 10]))
             self.put(f"types/{dtype}", {"w": (dtype, [3 * 1024, 1024], wanted)})
             _, _, back = self.ask(f"types/{dtype}", "w", dtype="F32", slice="-7:")
@@ -175,8 +134,7 @@ class Tensors(unittest.TestCase):
                 status, _, body = self.ask("names/all", name, what="", by=by)
                 self.assertEqual((status, json.loads(body)["name"]), (200, name), by)
         status, _, body = self.ask_raw("names/all", "tensors?q=layers")
-        self.assertEqual((status, [row["name"] for row in json.loads(body)["items"]]),
-                         (200, ["layers/0/attn.weight"]))
+        self.assertEqual((status, [row["name"] for row in json.loads(body)["items"]]), (200, ["layers/0/attn.weight"]))
 
     def test_slashes_of_a_name_may_stand_as_they_are_and_a_last_data_is_the_word(self):
         names = ["layers/0/attn.weight", "x", "x/data", "data", "only/data", "a/b"]
@@ -199,8 +157,7 @@ class Tensors(unittest.TestCase):
                              ("no%252Fb", None), ("a/c/data", None)):
             status, _, body = self.ask_raw("names/raw", f"tensors/{target}")
             problem = json.loads(body)
-            self.assertEqual((status, problem["code"], problem.get("hint")),
-                             (404, "not-found", hint), target)
+            self.assertEqual((status, problem["code"], problem.get("hint")), (404, "not-found", hint), target)
             name = urllib.parse.unquote(target.removesuffix("/data"))
             self.assertIn(f'"{name}"', problem["detail"])
 
@@ -259,8 +216,7 @@ class Tensors(unittest.TestCase):
         self.assertEqual(seen, {200, 206, 304, 400, 412, 416})
         for method in ("GET", "HEAD"):
             one, other = (self.ask("names/alike", name, method, what="", by=by) for by in ("path", "query"))
-            self.assertEqual((one[0], one[1]["Cache-Control"], one[2]),
-                             (other[0], other[1]["Cache-Control"], other[2]))
+            self.assertEqual((one[0], one[1]["Cache-Control"], one[2]), (other[0], other[1]["Cache-Control"], other[2]))
 
     def test_requests_are_counted_and_logged_by_their_route_and_no_name_makes_a_line(self):
         name, traced = "secret\nname=1", {"traceparent": f"00-{'ab' * 16}-{'cd' * 8}-01"}
@@ -294,10 +250,8 @@ class Tensors(unittest.TestCase):
         self.assertNotEqual(self.ask("files/w", "x", "HEAD")[1]["ETag"], tag)
         for begin, end in ((0, 1), (MIB - 1, MIB + 1), (4 * MIB - 5, 8 * MIB + 5),
                            (len(data) - 1, len(data)), (5, len(data))):
-            status, headers, body = self.ask("files/w", "w",
-                                             headers={"Range": f"bytes={begin}-{end - 1}"})
-            self.assertEqual((status, headers["Content-Range"]),
-                             (206, f"bytes {begin}-{end - 1}/{len(data)}"))
+            status, headers, body = self.ask("files/w", "w", headers={"Range": f"bytes={begin}-{end - 1}"})
+            self.assertEqual((status, headers["Content-Range"]), (206, f"bytes {begin}-{end - 1}/{len(data)}"))
             self.assertTrue(body == data[begin:end], (begin, end))
         _, _, body = self.ask("files/w", "w", headers={"Range": "bytes=0-3", "If-Range": '"x"'})
         self.assertTrue(body == data)
@@ -325,18 +279,14 @@ class Tensors(unittest.TestCase):
         self.assertGreater(len(wanted), 16 * MIB)
         self.assertTrue(body == wanted)
         begin = 9 * MIB + 5
-        _, _, body = self.ask("long/w", "w", slice="1:,2:-1,7:-6",
-                              headers={"Range": f"bytes={begin}-"})
+        _, _, body = self.ask("long/w", "w", slice="1:,2:-1,7:-6", headers={"Range": f"bytes={begin}-"})
         self.assertTrue(body == wanted[begin:])
 
     def test_a_damaged_block_is_an_error_or_cuts_the_connection(self):
         data = random.Random(9).randbytes(20 * MIB)
         self.put("damage/w", {"w": ("F32", [5 * MIB], data)})
         path, = (path for path in self.world.stored("model.safetensors") if "damage" in path.parts)
-        stored = bytearray(path.read_bytes())
-        stored[15 * MIB] ^= 1
-        path.chmod(0o644)
-        path.write_bytes(stored)
+        cases.flip(path, 15 * MIB)
         status, _, body = self.ask("damage/w", "w")
         self.assertEqual((status, self.broken), (200, True))
         self.assertTrue(len(body) < 15 * MIB and body == data[:len(body)])

@@ -5,6 +5,7 @@ import os
 import subprocess
 import unittest
 
+import cases
 from outcome import leave
 from terminal import on_terminal, plain
 from world import BIN, HANG_S, World
@@ -15,11 +16,9 @@ RUN = "llm/seen"
 class Terminal(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.world = World()
-        cls.addClassCleanup(cls.world.close)
+        cls.world = World(case=cls)
         for step in (100, 200, 300):
-            folder = cls.world.root / f"put-{step}"
-            folder.mkdir()
+            folder = cases.made(cls.world.root / f"put-{step}")
             (folder / "w.bin").write_bytes(os.urandom(300_000))
             cls.world.cairn("put", folder, f"{RUN}@{step}")
         cls.world.cairn("rm", f"{RUN}@100")

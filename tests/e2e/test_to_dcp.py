@@ -6,19 +6,17 @@ import argparse
 import io
 import json
 import os
-import pathlib
 import shutil
 import struct
-import subprocess
-import tempfile
 import unittest
 import zipfile
 
+import cases
 from test_dcp import DCP, Reader
 from test_dcp import EXPECTED as DCP_CASES
 from test_export import EXPECTED, VECTORS, ZERO, export, read
 from test_stored_tensors import Case, Restored
-from world import BIN, HANG_S
+from world import BIN
 
 TORCH = VECTORS / "torch" / "everything.pt"
 
@@ -78,10 +76,8 @@ def model(path, count, elements):
             file.write(os.urandom(4096) * (size // 4096) + os.urandom(size % 4096))
 
 
-class ToDcp(unittest.TestCase):
+class ToDcp(cases.Case):
     def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-to-dcp-"))
-        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         self.out = self.folder / "out"
 
     def there_and_back(self, source, *flags, back=()):
@@ -100,11 +96,9 @@ class ToDcp(unittest.TestCase):
         return told
 
     def test_what_is_written_is_read_back_byte_for_byte(self):
-        for source in (*(ZERO / case for case in EXPECTED), *(DCP / case for case in DCP_CASES),
-                       TORCH):
+        for source in (*(ZERO / case for case in EXPECTED), *(DCP / case for case in DCP_CASES), TORCH):
             told = self.there_and_back(source)
-            self.assertEqual(sorted(path.name for path in self.out.iterdir()),
-                             [".metadata", "__0_0.distcp"])
+            self.assertEqual(sorted(path.name for path in self.out.iterdir()), [".metadata", "__0_0.distcp"])
             found = metadata(self.out)
             self.assertEqual(set(found.planner_data), set(found.state_dict_metadata))
             self.assertEqual({key.fqn for key in found.storage_data}, set(found.planner_data))
@@ -146,8 +140,7 @@ class ToDcp(unittest.TestCase):
             self.assertEqual(set(told["plain"]), {*PLAIN, "type"})
             self.assertEqual(told["left_out"], [])
         ran = export(TORCH, self.out)
-        self.assertIn(f"left out: {len(PLAIN) + 1} plain values, as optimizer.param_groups.0.lr;",
-                      ran.stderr)
+        self.assertIn(f"left out: {len(PLAIN) + 1} plain values, as optimizer.param_groups.0.lr;", ran.stderr)
         told = json.loads(export(TORCH, self.folder / "e", "--json", "--only", "e*").stdout)
         self.assertEqual(told["plain"], ["epoch"])
         for case in DCP_CASES:
@@ -219,12 +212,10 @@ class ToDcp(unittest.TestCase):
 
     def test_a_folder_gets_its_metadata_when_every_byte_is_on_the_disk(self):
         calls = self.folder / "calls"
-        ran = subprocess.run(
-            ["strace", "-f", "-y", "-e", "trace=pwrite64,fdatasync,linkat", "-o",
+        cases.run(["strace", "-f", "-y", "-e", "trace=pwrite64,fdatasync,linkat", "-o",
              calls, BIN / "cairn", "export", ZERO / "stage2", self.out, "--to", "dcp",
-             "--max-shard-size", "200B"], capture_output=True, text=True, timeout=HANG_S,
+             "--max-shard-size", "200B"],
             env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
-        self.assertEqual(ran.returncode, 0, ran.stderr)
         lines = calls.read_text().splitlines()
 
         def places(call, name):
@@ -243,23 +234,18 @@ class ToDcp(unittest.TestCase):
             (self.out / name).write_bytes(b"mine")
             ran = export(ZERO / "stage2", self.out, "--to", "dcp", status=6)
             self.assertIn(f"{name} already", ran.stderr)
-            self.assertEqual([(path.name, path.read_bytes()) for path in self.out.iterdir()],
-                             [(name, b"mine")])
+            self.assertEqual([(path.name, path.read_bytes()) for path in self.out.iterdir()], [(name, b"mine")])
             shutil.rmtree(self.out)
         ran = export(ZERO / "stage2", self.out, "--to", "dpc", status=2)
         self.assertIn("it is safetensors, torch or dcp", ran.stderr)
         self.assertFalse(self.out.exists())
-        said = subprocess.run(["bash", "-c", 'ulimit -f 1; exec "$@"', "limit", BIN / "cairn", "export", ZERO / "stage2",
-                               self.out, "--to", "dcp"], capture_output=True, text=True, timeout=HANG_S)
-        self.assertEqual(said.returncode, 1, said)
+        said = cases.run(["bash", "-c", 'ulimit -f 1; exec "$@"', "limit", BIN / "cairn", "export", ZERO / "stage2",
+                               self.out, "--to", "dcp"], status=1)
         self.assertIn("ulimit -f", said.stderr)
         self.assertEqual(list(self.out.iterdir()), [])
 
     def test_an_element_type_that_torch_lacks_is_named(self):
-        source = self.folder / "source.safetensors"
-        header = json.dumps({"a.weight": {"dtype": "F4", "shape": [8],
-                                          "data_offsets": [0, 4]}}).encode()
-        source.write_bytes(struct.pack("<Q", len(header)) + header + b"1234")
+        source = cases.safetensors(self.folder / "source.safetensors", {"a.weight": ("F4", [8], b"1234")})
         ran = export(source, self.out, "--to", "dcp", status=1)
         self.assertIn("a.weight: torch has no element type F4", ran.stderr)
         self.assertFalse(self.out.exists())
@@ -282,8 +268,7 @@ class Stored(Case, Restored):
         self.assertEqual(self.restored("t/again", "head.weight"), tensors["embed.weight"][2])
 
     def test_plain_values_of_an_imported_version_are_those_of_its_files(self):
-        for kind, source in (("torch", TORCH), ("dcp", DCP / "single"),
-                             ("deepspeed", ZERO / "stage1")):
+        for kind, source in (("torch", TORCH), ("dcp", DCP / "single"), ("deepspeed", ZERO / "stage1")):
             self.world.cairn("import", kind, source, f"p/{kind}@1")
             export(source, self.folder / f"{kind}-direct", "--to", "dcp")
             direct = plain_values(self.folder / f"{kind}-direct")

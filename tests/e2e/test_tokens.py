@@ -9,14 +9,14 @@ import shutil
 import subprocess
 import unittest
 
+import cases
 import postgres
 from world import World, files_below
 
 
 class Tokens(unittest.TestCase):
     def setUp(self):
-        self.world = World(nodes=0, server_arguments=("--require-token", "--log-level", "debug"))
-        self.addCleanup(self.world.close)
+        self.world = World(nodes=0, server_arguments=("--require-token", "--log-level", "debug"), case=self)
         self.admin = (self.world.root / "server/admin.token").read_text().strip()
         self.file = self.world.root / "uploader.token"
         self.secrets = [self.admin]
@@ -83,8 +83,7 @@ class Tokens(unittest.TestCase):
         self.assertEqual((self.who(kept), self.who(ended)), (200, 401))
 
     def test_a04_saves_and_reads_by_token_and_the_uploader_takes_the_next_one_from_its_file(self):
-        source = self.world.root / "data"
-        source.write_bytes(os.urandom(100000))
+        source = cases.file(self.world.root / "data", os.urandom(100000))
         first = self.make("--scope", "read,write", "--project", "nlp", "one")
         self.give_uploader(first)
         self.start_uploader()

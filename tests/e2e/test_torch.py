@@ -6,13 +6,12 @@ It needs a Python with torch (CPU is enough): the one that runs it, or the one t
 names. Without it, it is skipped by name."""
 import json
 import os
-import pathlib
 import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
 
+import cases
 import test_hf_view  # its cases are not to be run here again
 from outcome import leave
 from test_dcp import DCP
@@ -183,21 +182,17 @@ def have_torch():
     return ran.returncode == 0
 
 
-class Torch(unittest.TestCase):
+class Torch(cases.Case):
     @classmethod
     def setUpClass(cls):
         if not have_torch():
             raise unittest.SkipTest(f"no torch for {PYTHON}; CAIRN_TEST_TORCH names another Python")
 
     def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-torch-"))
-        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         self.out = self.folder / "out"
 
     def ask(self, program, *arguments):
-        ran = subprocess.run([PYTHON, "-c", program, *map(str, arguments)], capture_output=True,
-                             text=True, timeout=600)
-        self.assertEqual(ran.returncode, 0, ran.stderr)
+        ran = cases.run([PYTHON, "-c", program, *map(str, arguments)], timeout=600)
         return json.loads(ran.stdout)
 
     def check(self, *jobs):
@@ -247,8 +242,7 @@ class Torch(unittest.TestCase):
         found = self.check(*((DCP / case,) for case in DCP_CASES))
         for expected, values in zip(DCP_CASES.values(), found):
             self.assertEqual({name for name in values if "bytes" in values[name]}, set(expected))
-            self.assertEqual((values["step"]["value"], values["note.text"]["value"]),
-                             ("2", "'xxxxx'"))
+            self.assertEqual((values["step"]["value"], values["note.text"]["value"]), ("2", "'xxxxx'"))
 
     def test_a_nested_state_dict_of_torch_is_loaded_back_from_what_was_made_of_its_folder(self):
         source = self.folder / "source"
@@ -278,16 +272,14 @@ print(json.dumps({name: bytes(value.float().reshape(-1).view(torch.uint8).tolist
 
 
     def test_types_that_safetensors_lacks_go_from_torch_through_ranks_and_back(self):
-        world = World()
-        self.addCleanup(world.close)
+        world = World(case=self)
         rows = self.ask(SAVE_TYPED, self.folder)
         lines = [[], [], [], []]
         for name, (dtype, shape) in rows.items():
             data = (self.folder / name).read_bytes()
             for rank, own in enumerate(lines):
                 first, end = shape[0] * rank // 4, shape[0] * (rank + 1) // 4
-                path = self.folder / f"{name}-{rank}"
-                path.write_bytes(data[len(data) // shape[0] * first:len(data) // shape[0] * end])
+                path = cases.file(self.folder / f"{name}-{rank}", data[len(data) // shape[0] * first:len(data) // shape[0] * end])
                 start, count = [first] + [0] * (len(shape) - 1), [end - first, *shape[1:]]
                 own.append(f"tensor {name} {dtype} {SHARDED} {BOX} {say(shape)} {say(start)}"
                            f" {say(count)} {path}")
@@ -360,15 +352,10 @@ class Transformers(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        ran = subprocess.run([PYTHON, "-c", "import torch, transformers"], capture_output=True,
-                             timeout=300)
+        ran = subprocess.run([PYTHON, "-c", "import torch, transformers"], capture_output=True, timeout=300)
         if ran.returncode:
             raise unittest.SkipTest(f"no transformers for {PYTHON}; CAIRN_TEST_TORCH names another")
         test_hf_view.HfView.setUpClass.__func__(cls)
-
-    @classmethod
-    def tearDownClass(cls):
-        test_hf_view.HfView.tearDownClass.__func__(cls)
 
     setUp = test_hf_view.HfView.setUp
     ask, listed = test_hf_view.HfView.ask, test_hf_view.HfView.listed
@@ -383,9 +370,7 @@ class Transformers(unittest.TestCase):
             folders += [HF / case, exported, self.fetch_all(f"hub/{case}", self.folder / f"{case}-fetched"),
                         self.fetch_all(f"hub/{case}", self.folder / f"{case}-cut",
                                        max_shard_size="4KB")]
-        ran = subprocess.run([PYTHON, "-c", LOGITS, *map(str, folders)], capture_output=True,
-                             text=True, timeout=600)
-        self.assertEqual(ran.returncode, 0, ran.stderr)
+        ran = cases.run([PYTHON, "-c", LOGITS, *map(str, folders)], timeout=600)
         # Each torch rounds in its own way: the last bits are compared with what it computes of the source.
         found = json.loads(ran.stdout.splitlines()[-1])
         for at, case in enumerate(HF_CASES):

@@ -9,16 +9,15 @@ import functools
 import itertools
 import json
 import os
-import pathlib
 import pickle
 import random
 import shutil
 import struct
 import subprocess
-import tempfile
 import unittest
 import zipfile
 
+import cases
 import torch_files
 from test_export import VECTORS, export, read
 from test_stored_tensors import Case, Restored
@@ -50,10 +49,8 @@ def expect_whole(test, made, folder):
         test.assertEqual(found, tensors, kind)
 
 
-class Files(unittest.TestCase):
+class Files(cases.Case):
     def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-torch-files-"))
-        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         self.number = itertools.count()
 
     def file(self, value, protocol=2):
@@ -79,8 +76,7 @@ class Views(Files):
                                     ({"conj": True, "neg": True}, (-1, 1)), ({"conj": False}, (1, 1))):
                 name = dtype + "".join(metadata) + str(metadata.get("conj"))
                 state[name] = tensor(dtype, (3,), data, **metadata)
-                wanted[name] = struct.pack(f"<6{letter}", *(number * signs[i % 2]
-                                                            for i, number in enumerate(numbers)))
+                wanted[name] = struct.pack(f"<6{letter}", *(number * signs[i % 2] for i, number in enumerate(numbers)))
         for dtype, letter in (("float32", "f"), ("float64", "d"), ("float16", "e")):
             numbers = [0.0, 1.5, -2.25, float("inf")]
             state[dtype] = tensor(dtype, (2, 2), struct.pack(f"<4{letter}", *numbers), neg=True)
@@ -164,8 +160,7 @@ class Unknown(Files):
         def instance(module, name, **members):
             return made(module, name, **members)
 
-        kind = named("megatron.core.transformer.enums", "AttnBackend",
-                     enum.Enum("AttnBackend", {"auto": 5}))
+        kind = named("megatron.core.transformer.enums", "AttnBackend", enum.Enum("AttnBackend", {"auto": 5}))
         weights = tensor("float32", (6,), FLOATS)
         return {
             "collections.deque": collections.deque([1.0], maxlen=3),
@@ -241,9 +236,7 @@ class Unknown(Files):
         out = self.folder / "out"
         other = self.file({"w": tensor("float32", (6,), FLOATS)})
         for words in (("export", path, out), ("inspect", path), ("diff", path, other)):
-            ran = subprocess.run([BIN / "cairn", *map(str, words), "--strict"], capture_output=True, text=True,
-                                 timeout=HANG_S)
-            self.assertEqual(ran.returncode, 1, ran.stderr)
+            ran = cases.run([BIN / "cairn", *map(str, words), "--strict"], status=1)
             self.assertIn("collections.deque", ran.stderr)
         self.assertFalse(out.exists())
         export(other, out, "--strict")
@@ -396,8 +389,7 @@ class Damage(Files):
         for word in (tensor_name, entry, file or path.name):
             self.assertIn(word, ran.stderr)
         self.assertFalse(out.exists() and list(out.iterdir()))
-        ran = subprocess.run([BIN / "cairn", "diff", path, path], capture_output=True, text=True, timeout=HANG_S)
-        self.assertEqual(ran.returncode, 7, ran.stderr)
+        ran = cases.run([BIN / "cairn", "diff", path, path], status=7)
         self.assertIn(entry, ran.stderr)
 
     def test_a_storage_that_does_not_match_its_crc_is_named_with_file_entry_and_tensor(self):
@@ -439,8 +431,7 @@ class Ranks(Files):
     """Folders in which each rank wrote a file with its pieces of the tensors."""
 
     def folder_of(self, files):
-        folder = self.folder / f"ranks{next(self.number)}"
-        folder.mkdir()
+        folder = cases.made(self.folder / f"ranks{next(self.number)}")
         for name, value in files.items():
             save(folder / name, value)
         return folder
@@ -538,9 +529,7 @@ class Ranks(Files):
 
     def test_a_rank_that_is_missing_and_pieces_that_do_not_fit_are_errors_by_name(self):
         def refused(files, status, *words):
-            ran = subprocess.run([BIN / "cairn", "export", self.folder_of(files), self.folder / "no"],
-                                 capture_output=True, text=True, timeout=HANG_S)
-            self.assertEqual(ran.returncode, status, ran.stderr)
+            ran = cases.run([BIN / "cairn", "export", self.folder_of(files), self.folder / "no"], status=status)
             for word in words:
                 self.assertIn(word, ran.stderr)
             self.assertFalse((self.folder / "no").exists())
@@ -606,9 +595,7 @@ class Ranks(Files):
         data = bytearray(path.read_bytes())
         data[data.index(self.rows(2, 2))] ^= 1
         path.write_bytes(data)
-        ran = subprocess.run([BIN / "cairn", "export", folder, self.folder / "no"], capture_output=True, text=True,
-                             timeout=HANG_S)
-        self.assertEqual(ran.returncode, 7, ran.stderr)
+        ran = cases.run([BIN / "cairn", "export", folder, self.folder / "no"], status=7)
         self.assertIn("model_world_size_2_rank_1.pt", ran.stderr)
 
 
@@ -625,12 +612,10 @@ class Messages(Files):
         for data, status, words in ((b"", 7, "an empty file"), (bytes(5000), 7, "zeros"), (pointer, 3, "git lfs pull"),
                                     (b"<html>not found</html>" * 9, 1, "neither a file of torch.save")):
             for name in ("model.pt", "model.safetensors", "pytorch_model.bin"):
-                path = self.folder / name
-                path.write_bytes(data)
+                path = cases.file(self.folder / name, data)
                 self.assertIn(words, self.said(path, status), (name, status))
         for name in ("model.safetensors.index.json", ".metadata"):
-            folder = self.folder / f"of{name}"
-            folder.mkdir()
+            folder = cases.made(self.folder / f"of{name}")
             for data, status, words in ((b"", 7, "an empty file"), (bytes(99), 7, "zeros"), (pointer, 3, "git lfs pull")):
                 (folder / name).write_bytes(data)
                 self.assertRegex(self.said(folder, status), f"{name}: .*{words}")
@@ -662,11 +647,7 @@ class Messages(Files):
 
     def test_a_name_that_is_too_long_is_told_with_its_file(self):
         long = "m" * 1025
-        header = json.dumps({long: {"dtype": "F32", "shape": [6], "data_offsets": [0, 24]}}).encode()
-        header += b" " * (-len(header) % 8)
-        path = self.folder / "long.safetensors"
-        path.write_bytes(struct.pack("<Q", len(header)) + header + FLOATS)
-        for path in (path, self.file({long: tensor("float32", (6,), FLOATS)})):
+        for path in (cases.safetensors(self.folder / "long.safetensors", {long: ("F32", [6], FLOATS)}), self.file({long: tensor("float32", (6,), FLOATS)})):
             said = self.said(path, 1)
             self.assertIn("its name has 1025 bytes", said)
             self.assertNotIn("server", said)
@@ -683,12 +664,10 @@ class Messages(Files):
 
     def test_damage_and_what_is_missing_have_their_own_status(self):
         whole = self.file({"w": tensor("float32", (6,), FLOATS)})
-        cut = self.folder / "cut.pt"
-        cut.write_bytes(whole.read_bytes()[:-100])
+        cut = cases.file(self.folder / "cut.pt", whole.read_bytes()[:-100])
         self.said(cut, 7)
         header = json.dumps({"w": {"dtype": "F32", "shape": [6], "data_offsets": [0, 24]}}).encode()
-        short = self.folder / "short.safetensors"
-        short.write_bytes(struct.pack("<Q", len(header)) + header + FLOATS[:20])
+        short = cases.file(self.folder / "short.safetensors", struct.pack("<Q", len(header)) + header + FLOATS[:20])
         self.said(short, 7)
         save_dcp(self.folder / "dcp", {"w": ("float32", (7,), [((0,), tensor("float32", (6,), FLOATS))])})
         self.assertIn("hole", self.said(self.folder / "dcp", 7))
@@ -732,9 +711,7 @@ class Imports(Case, Restored):
             # bytes of a value whose class is not known are compared, too
             other = Call("own", "Queue", tensor("uint8", (16,), b"only in a queue!"))
             save(path, {"a": tensor("float32", (6,), FLOATS), "b": other})
-            data = bytearray(path.read_bytes())
-            data[data.index(wrong) + 5] ^= 1
-            path.write_bytes(data)
+            cases.flip(path, path.read_bytes().index(wrong) + 5)
             ran = self.world.cairn("import", "torch", path, "d/torch@1", status=7)
             self.assertIn(name, ran.stderr)
             self.assertIn("model.pt", ran.stderr)
@@ -747,9 +724,7 @@ class Imports(Case, Restored):
         with zipfile.ZipFile(path) as archive:
             entry = max((row for row in archive.infolist() if "/data/" in row.filename), key=lambda row: row.file_size)
             taken = archive.read(entry)
-        data = bytearray(path.read_bytes())
-        data[data.index(taken) + len(taken) // 2] ^= 1
-        path.write_bytes(data)
+        cases.flip(path, path.read_bytes().index(taken) + len(taken) // 2)
         ran = self.world.cairn("import", "deepspeed", path.parent, "d/zero@1", status=7)
         self.assertRegex(ran.stderr, f"{path.name}: zip entry {entry.filename} does not match its CRC-32")
         self.assertIsNone(self.world.version("d/zero"))
@@ -777,8 +752,7 @@ class Imports(Case, Restored):
         self.assertEqual(struct.unpack("<12h", self.restored("v/dcp", "w")), (0, 3, 6, 7, 1, 4, 8, 9, 2, 5, 10, 11))
 
     def test_files_of_ranks_become_a_version_whose_tensors_are_whole(self):
-        folder = self.folder / "ranks"
-        folder.mkdir()
+        folder = cases.made(self.folder / "ranks")
         for rank in range(2):
             pieces = [dtensor("int16", (4, 2), tensor("int16", (4, 1), struct.pack("<4h", *range(rank, 8, 2))),
                               mesh_of((2,), (rank,)), [placed("Shard", 1)]) for _ in range(2)]
@@ -791,7 +765,7 @@ class Imports(Case, Restored):
         for flags, names, plain in (([], ["w"], ["epoch"]), (["--optimizer"], ["optimizer.state.0.exp_avg", "w"],
                                                              ["epoch", "optimizer.lr"])):
             out = self.folder / f"out{len(flags)}"
-            told = json.loads(self.world.cairn("export", "v/ranks@1", out, "--json", *flags).stdout)
+            told = self.world.json("export", "v/ranks@1", out, *flags)
             self.assertEqual(sorted(read(out)), names)
             self.assertEqual(sorted(told["plain"]), plain)
 

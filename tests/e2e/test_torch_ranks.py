@@ -4,12 +4,9 @@
 one dimension and of HSDP, ShardedTensors of FSDP1. Exported, each tensor is what torch makes of all ranks.
 
 It needs a Python with torch, as test_torch.py does."""
-import pathlib
-import shutil
-import subprocess
-import tempfile
 import unittest
 
+import cases
 from test_export import VECTORS
 from test_torch import PYTHON, have_torch
 from test_torch_files import expect_whole
@@ -21,14 +18,11 @@ class Ranks(unittest.TestCase):
     def setUp(self):
         if not have_torch():
             raise unittest.SkipTest(f"no torch for {PYTHON}; CAIRN_TEST_TORCH names another Python")
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-torch-ranks-"))
-        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.folder = cases.folder(self)
 
     def test_what_four_ranks_of_torch_wrote_is_whole_again(self):
-        made = self.folder / "made"
-        made.mkdir()
-        ran = subprocess.run([PYTHON, MAKE, made], capture_output=True, text=True, timeout=600)
-        self.assertEqual(ran.returncode, 0, ran.stderr[-3000:])
+        made = cases.made(self.folder / "made")
+        cases.run([PYTHON, MAKE, made], timeout=600)
         expect_whole(self, made, self.folder)
 
 

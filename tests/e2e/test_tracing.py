@@ -15,8 +15,7 @@ RUN = "llm/traced"
 
 class Tracing(unittest.TestCase):
     def start(self, level):
-        self.world = World(server_arguments=["--log-level", level])
-        self.addCleanup(self.world.close)
+        self.world = World(server_arguments=["--log-level", level], case=self)
 
     def log(self):
         return (self.world.root / "server.log").read_text()
@@ -40,8 +39,7 @@ class Tracing(unittest.TestCase):
 
     def test_a_problem_names_the_trace_and_only_where_there_is_one(self):
         self.start("debug")
-        for headers, trace in (({"traceparent": QUIET}, ID), ({}, None),
-                               ({"traceparent": QUIET[:-1]}, None)):
+        for headers, trace in (({"traceparent": QUIET}, ID), ({}, None), ({"traceparent": QUIET[:-1]}, None)):
             status, _, body = self.world.get("/v1/runs/no/such", headers=headers)
             self.assertEqual((status, json.loads(body).get("trace_id")), (404, trace))
         self.assertRegex(self.log(), f" DEBUG http.refused trace={ID} path=/v1/runs/no/such ")
@@ -59,8 +57,7 @@ class Tracing(unittest.TestCase):
 
     def raw(self, headers):
         with socket.create_connection(("127.0.0.1", self.world.port), timeout=HANG_S) as caller:
-            head = "\r\n".join(["GET /livez HTTP/1.1", "Host: localhost", "Connection: close",
-                                *headers])
+            head = "\r\n".join(["GET /livez HTTP/1.1", "Host: localhost", "Connection: close", *headers])
             caller.sendall(f"{head}\r\n\r\n".encode())
             found = b""
             while piece := caller.recv(65536):

@@ -10,13 +10,13 @@ import pathlib
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import unittest
 import urllib.request
 
-from world import BIN, HANG_S, wait_until, World
+import cases
+from world import HANG_S, InWorld, wait_until, World
 
 
 def tree_of(folder):
@@ -25,15 +25,7 @@ def tree_of(folder):
             for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-class Tree(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.world = World()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.world.close()
-
+class Tree(InWorld):
     def folder(self, name):
         path = self.world.root / name
         shutil.rmtree(path, ignore_errors=True)
@@ -107,8 +99,7 @@ class Tree(unittest.TestCase):
             self.world.cairn("get", "t/shaped@1", "-d", self.world.root / "shaped-private")
         finally:
             os.umask(before)
-        modes = {kind[1] for kind in self.shape_of(self.world.root / "shaped-private").values()
-                 if kind[0] == "file"}
+        modes = {kind[1] for kind in self.shape_of(self.world.root / "shaped-private").values() if kind[0] == "file"}
         self.assertEqual(modes, {"0o700", "0o600", "0o400"})
         self.world.cairn("put", tree, "t/plain@1", "--files-only")
         self.world.cairn("get", "t/plain@1", "-d", self.world.root / "plain-back")
@@ -146,8 +137,7 @@ class Tree(unittest.TestCase):
         tree = self.folder("cache")  # as the hub's cache has it
         (tree / "blobs").mkdir()
         for number in range(600):
-            blob = tree / "blobs" / hashlib.sha256(str(number).encode()).hexdigest()
-            blob.write_bytes(str(number).encode())
+            blob = cases.file(tree / "blobs" / hashlib.sha256(str(number).encode()).hexdigest(), str(number).encode())
             blob.chmod(0o600 if number % 3 else 0o640)
             folder = tree / f"snapshots/{hashlib.sha1(b'x').hexdigest()}/part-{number % 7}"
             folder.mkdir(parents=True, exist_ok=True)
@@ -163,7 +153,7 @@ class Tree(unittest.TestCase):
             self.assertEqual(tree_of(back), tree_of(tree))
             self.world.cairn("verify", "t/cache@1", *flags)
             self.assertIn(".cairn-tree.json", self.world.cairn("show", "t/cache@1", *flags).stdout)
-        files = json.loads(self.world.get("/v1/runs/t/cache/checkpoints/1/hf")[2])["files"]
+        files = self.world.read("/v1/runs/t/cache/checkpoints/1/hf")["files"]
         self.assertEqual(len(files), 600, "what describes the tree is no file of it")
         kept = pathlib.Path(self.world.store).rglob(".cairn-tree.json")
         for path in kept:
@@ -251,8 +241,7 @@ class Tree(unittest.TestCase):
         for pattern in ("[", "logs/[a-", "[]", "[[:digit:]"):
             said = self.world.cairn("put", tree, "t/brackets@1", "--exclude", pattern, status=2).stderr
             self.assertIn(f"the pattern {pattern} has a [ that no ] ends", said)
-        ignored = tree / ".cairnignore"
-        ignored.write_text("*.log\n!logs/[z\n")
+        ignored = cases.file(tree / ".cairnignore", "*.log\n!logs/[z\n")
         said = self.world.cairn("put", tree, "t/brackets@1", status=2).stderr
         self.assertIn(".cairnignore: the pattern logs/[z", said)
         ignored.unlink()
@@ -264,15 +253,9 @@ class Tree(unittest.TestCase):
         back = self.world.root / "brackets-back"
         self.world.cairn("get", "t/brackets@1", "-d", back, "--shard", "a[1", "--shard", "logs/[!a]")
         self.assertEqual(sorted(tree_of(back)), ["a[1", "logs/x"])
-        kept = json.loads(self.world.get("/v1/runs/t/brackets/checkpoints/1/shards")[2])["items"]
+        kept = self.world.read("/v1/runs/t/brackets/checkpoints/1/shards")["items"]
         self.assertEqual([shard["name"] for shard in kept], ["a[1", "logs/x"])
         self.assertIn("the pattern x[ has", self.world.cairn("get", "t/brackets@1", "-d", back, "--shard", "x[", status=2).stderr)
-
-    @staticmethod
-    def put_aside(world, tree, *words):
-        return subprocess.Popen([BIN / "cairn", "put", tree, *words], stdout=subprocess.PIPE, text=True,
-                                stderr=subprocess.PIPE, env={**os.environ, "CAIRN_URL": world.addresses(),
-                                                             "CAIRN_SOCKET": world.socket()})
 
     def test_a_file_that_is_written_to_with_its_time_put_back_is_told(self):
         tree = self.folder("sly")
@@ -281,7 +264,7 @@ class Tree(unittest.TestCase):
         was = (tree / "file").stat()
         world = World(env={"CAIRN_STORE_FAULT": "part:*/data/file:*:unavailable"})  # so it is read again and again
         self.addCleanup(world.close)
-        putting = self.put_aside(world, tree, "t/sly@1")
+        putting = world.begin("put", tree, "t/sly@1")
         wait_until(lambda: world.version("t/sly", "1"))
         with open(tree / "file", "r+b") as file:
             file.write(b"changed")
@@ -293,9 +276,8 @@ class Tree(unittest.TestCase):
         tree = self.folder("seen")
         for number in range(40):
             (tree / str(number)).write_bytes(os.urandom(300_000))
-        world = World(env={"CAIRN_STORE_FAULT": "put:*/data/39:*:unavailable"})
-        self.addCleanup(world.close)
-        putting = self.put_aside(world, tree, "t/seen@1", "--progress", "json")
+        world = World(env={"CAIRN_STORE_FAULT": "put:*/data/39:*:unavailable"}, case=self)
+        putting = world.begin("put", tree, "t/seen@1", "--progress", "json")
         for line in putting.stderr:  # all but one are acknowledged in the end, and that is seen
             if line.startswith("{") and 0 < json.loads(line)["done_bytes"] < 12_000_000:
                 break
@@ -310,11 +292,7 @@ class Tree(unittest.TestCase):
         for step, words in enumerate(((), ("--json",), ("-o", "name")), 1):
             ref = f"t/full@{step}"
             with open("/dev/full", "wb") as full:
-                done = subprocess.run([BIN / "cairn", "put", tree, ref, *words], stdout=full, text=True,
-                                      stderr=subprocess.PIPE, timeout=HANG_S,
-                                      env={**os.environ, "CAIRN_URL": self.world.addresses(),
-                                           "CAIRN_SOCKET": self.world.socket()})
-            self.assertEqual(done.returncode, 1, done.stderr)
+                done = self.world.cairn("put", tree, ref, *words, stdout=full, status=1)
             self.assertIn(f"{ref} is committed as", done.stderr)
             self.assertIn("No space left on device", done.stderr)
 
@@ -361,8 +339,7 @@ class Tree(unittest.TestCase):
             self.assertNotRegex(said, "[\x00-\x09\x0b-\x1f\x7f\u0080-\u009f]")
 
     def test_content_without_known_tensors_is_called_opaque(self):
-        source = self.folder("opaque") / "model.pt"
-        source.write_bytes(b"PK\x03\x04" + bytes(100))
+        source = cases.file(self.folder("opaque") / "model.pt", b"PK\x03\x04" + bytes(100))
         said = self.world.cairn("put", source, "t/opaque@1")
         self.assertIn("opaque", said.stdout)
         self.assertIn("opaque", self.world.cairn("ls", "t/opaque").stdout)
@@ -371,9 +348,7 @@ class Tree(unittest.TestCase):
 
     def test_of_mixed_content_it_is_said_which_shards_are_opaque(self):
         source = self.folder("mixed")
-        head = json.dumps({"w": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}).encode()
-        (source / "model.safetensors").write_bytes(
-            struct.pack("<Q", len(head)) + head + bytes(16))
+        cases.safetensors(source / "model.safetensors", {"w": ("F32", [4], bytes(16))})
         (source / "optimizer.pt").write_bytes(b"PK\x03\x04" + bytes(100))
         (source / "rng").mkdir()
         (source / "rng" / "0.bin").write_bytes(b"state")
@@ -416,15 +391,12 @@ class Tree(unittest.TestCase):
         self.assertFalse(nowhere.exists())
 
     def test_one_file_is_put_and_its_shard_is_got_into_a_folder_and_to_standard_output(self):
-        source = self.folder("one") / "weights.bin"
-        source.write_bytes(os.urandom(1234567))
+        source = cases.file(self.folder("one") / "weights.bin", os.urandom(1234567))
         self.world.cairn("put", source, "t/one@1")
         back = self.folder("one-back")
         self.world.cairn("get", "t/one@1", "--shard", "weights.bin", "-d", back)
         self.assertEqual((back / "weights.bin").read_bytes(), source.read_bytes())
-        out = subprocess.run([BIN / "cairn", "get", "t/one", "--shard", "weights.bin", "-d", "-"],
-                             capture_output=True, check=True,
-                             env={**os.environ, "CAIRN_URL": self.world.url}).stdout
+        out = self.world.cairn("get", "t/one", "--shard", "weights.bin", "-d", "-", text=False).stdout
         self.assertEqual(out, source.read_bytes())
 
     def test_names_that_cannot_be_kept_are_all_listed_before_the_first_byte(self):
@@ -442,16 +414,14 @@ class Tree(unittest.TestCase):
         listener.bind(str(tree / "socket"))
         said = self.world.cairn("put", tree, "t/bad@1", status=2)
         listener.close()
-        for name in ("back", "long", "control", "out-link", "up-link", "folder-link", "not-utf8",
-                     "socket"):
+        for name in ("back", "long", "control", "out-link", "up-link", "folder-link", "not-utf8", "socket"):
             self.assertIn(name, said.stderr)
         self.assertIn("8 names", said.stderr)
         self.assertNotIn("cannot keep good", said.stderr)
         self.assertIsNone(self.world.version("t/bad"))
 
     def test_get_refuses_to_write_over_a_file(self):
-        source = self.folder("over") / "f"
-        source.write_bytes(b"new")
+        source = cases.file(self.folder("over") / "f", b"new")
         self.world.cairn("put", source, "t/over@1")
         back = self.folder("over-back")
         (back / "f").write_bytes(b"old")
@@ -461,14 +431,12 @@ class Tree(unittest.TestCase):
 
     def part_folder(self, ref, back, content):
         """What a get that was killed, or that still runs, has in the folder that it fills."""
-        part = back / f".cairn-get-{self.world.version(ref)['version']}"
-        part.mkdir()
+        part = cases.made(back / f".cairn-get-{self.world.version(ref)['version']}")
         (part / "0").write_bytes(content)
         return part
 
     def test_a_second_get_into_a_folder_is_refused_and_leaves_what_the_first_one_has_read(self):
-        source = self.folder("second") / "f"
-        source.write_bytes(os.urandom(3_000_000))
+        source = cases.file(self.folder("second") / "f", os.urandom(3_000_000))
         self.world.cairn("put", source, "t/second@1")
         back = self.folder("second-back")
         part = self.part_folder("t/second", back, source.read_bytes()[:2_000_000])
@@ -482,8 +450,7 @@ class Tree(unittest.TestCase):
         self.assertEqual(tree_of(back), tree_of(source.parent))
 
     def test_a_file_in_the_way_does_not_cost_what_an_earlier_get_has_read(self):
-        source = self.folder("way") / "f"
-        source.write_bytes(os.urandom(3_000_000))
+        source = cases.file(self.folder("way") / "f", os.urandom(3_000_000))
         self.world.cairn("put", source, "t/way@1")
         back = self.folder("way-back")
         part = self.part_folder("t/way", back, source.read_bytes()[:2_000_000])
@@ -499,19 +466,15 @@ class Tree(unittest.TestCase):
         self.world.cairn("put", source, "t/at-once@1")
         for _ in range(6):
             back = self.folder("at-once-back")
-            gets = [subprocess.Popen([BIN / "cairn", "get", "t/at-once@1", "-d", back],
-                                     stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-                                     env={**os.environ, "CAIRN_URL": self.world.url})
-                    for _ in range(3)]
-            said = [get.communicate(timeout=HANG_S)[1] for get in gets]
+            gets = [self.world.begin("get", "t/at-once@1", "-d", back) for _ in range(3)]
+            said = [self.world.ended(get, None)[1] for get in gets]
             ends = [get.returncode for get in gets]
             self.assertIn(0, ends, said)
             self.assertLessEqual(set(ends), {0, 6}, said)
             self.assertEqual(tree_of(back), tree_of(source), said)
 
     def test_a_step_that_is_there_is_refused_and_a_new_version_is_kept_on_demand(self):
-        source = self.folder("twice") / "f"
-        source.write_bytes(b"first")
+        source = cases.file(self.folder("twice") / "f", b"first")
         self.world.cairn("put", source, "t/twice@7")
         said = self.world.cairn("put", source, "t/twice@7", status=6)
         self.assertIn("step", said.stderr)
@@ -526,8 +489,7 @@ class Tree(unittest.TestCase):
         self.world.cairn("put", tree, "t/alone@3")
         nowhere = {"CAIRN_URL": "http://127.0.0.1:9"}
         back = self.folder("alone-back")
-        self.world.cairn("get", "t/alone@latest", "--store", self.world.store, "-d", back,
-                         env=nowhere)
+        self.world.cairn("get", "t/alone@latest", "--store", self.world.store, "-d", back, env=nowhere)
         self.assertEqual(tree_of(tree), tree_of(back))
         self.world.cairn("verify", "t/alone@3", "--store", self.world.store, env=nowhere)
         self.world.cairn("verify", "t/alone@4", "--store", self.world.store, env=nowhere, status=3)
@@ -535,8 +497,7 @@ class Tree(unittest.TestCase):
         self.assertIn("127.0.0.1:9", said.stderr)
 
     def test_put_brings_its_own_uploader_where_none_listens(self):
-        source = self.folder("own") / "f"
-        source.write_bytes(os.urandom(2_000_000))
+        source = cases.file(self.folder("own") / "f", os.urandom(2_000_000))
         none = {"CAIRN_SOCKET": str(self.world.root / "nobody.sock")}
         said = self.world.cairn("put", source, "t/own@1", env=none, status=5)
         self.assertIn("--store", said.stderr)
@@ -548,8 +509,7 @@ class Tree(unittest.TestCase):
         self.world.cairn("put", tree, "t/python@1")
         reader = pathlib.Path(__file__).parents[1] / "python/read_without_cairn.py"
         back = self.folder("python-back")
-        subprocess.run([sys.executable, reader, self.world.store, "t/python@1", back],
-                       check=True, capture_output=True)
+        subprocess.run([sys.executable, reader, self.world.store, "t/python@1", back], check=True, capture_output=True)
         (tree / "link-to-file").unlink()  # no shard: it stands in meta
         self.assertEqual(tree_of(tree), tree_of(back / "shards"))
 
@@ -557,8 +517,7 @@ class Tree(unittest.TestCase):
     @staticmethod
     def write_exotic(safetensors, tensors, path):
         """Types that numpy lacks, by the official library's own serialiser, old and new."""
-        kept = {name: ctypes.create_string_buffer(os.urandom(size), size)
-                for name, (_, _, size) in tensors.items()}
+        kept = {name: ctypes.create_string_buffer(os.urandom(size), size) for name, (_, _, size) in tensors.items()}
         if hasattr(safetensors, "TensorSpec"):
             specs = {name: safetensors.TensorSpec(dtype=dtype, shape=shape, data_len=size,
                                                   data_ptr=ctypes.addressof(kept[name]))

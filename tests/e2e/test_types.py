@@ -10,10 +10,10 @@ import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 import unittest
 import urllib.parse
 
+import cases
 from test_export import read_file
 from world import BIN, HANG_S, World
 
@@ -68,8 +68,7 @@ def save_by_ranks(world, folder, run, step, lines_of):
     """By as many processes as there are lists of lines, each a rank that says them to tensor_writer."""
     ranks = []
     for rank, lines in enumerate(lines_of):
-        told = folder / f"{step}-{rank}.txt"
-        told.write_text("".join(f"{line}\n" for line in lines))
+        told = cases.file(folder / f"{step}-{rank}.txt", "".join(f"{line}\n" for line in lines))
         with told.open() as stdin:
             ranks.append(subprocess.Popen(
                 [BIN / "tests" / "tensor_writer", run, str(rank), str(len(lines_of)), str(step)],
@@ -88,8 +87,7 @@ def lines_of(folder, step, data):
         lines.append([])
         for name, (dtype, _, shape, _, _) in TENSORS.items():
             form, start, count = cut(name, rank)
-            path = folder / f"{step}-{rank}-{name}"
-            path.write_bytes(fragment(name, data[name], start, count, form))
+            path = cases.file(folder / f"{step}-{rank}-{name}", fragment(name, data[name], start, count, form))
             lines[-1].append(f"tensor {name} {dtype} {SHARDED} {form} {say(shape)} {say(start)}"
                              f" {say(count)} {path}")
     return lines
@@ -98,17 +96,12 @@ def lines_of(folder, step, data):
 class Types(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.world = World()
-        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-types-"))
+        cls.world = World(case=cls)
+        cls.folder = cases.folder(cls)
         dice = random.Random(11)
         cls.data = {name: dice.randbytes(math.prod(shape) * bits // 8)
                     for name, (_, bits, shape, _, _) in TENSORS.items()}
         save_by_ranks(cls.world, cls.folder, "t/types", 1, lines_of(cls.folder, 1, cls.data))
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.world.close()
-        shutil.rmtree(cls.folder, ignore_errors=True)
 
     def ask(self, name, what="/data", step=1, **query):
         query = urllib.parse.urlencode({"name": name, **query}, quote_via=urllib.parse.quote)
@@ -117,8 +110,7 @@ class Types(unittest.TestCase):
     def test_listings_name_the_type_that_was_saved(self):
         status, _, body = self.world.get("/v1/runs/t/types/checkpoints/1/tensors")
         self.assertEqual(status, 200)
-        rows = {row["name"]: (row["dtype"], row["shape"], row["bytes"])
-                for row in json.loads(body)["items"]}
+        rows = {row["name"]: (row["dtype"], row["shape"], row["bytes"]) for row in json.loads(body)["items"]}
         self.assertEqual(rows, {name: (dtype, shape, math.prod(shape) * bits // 8)
                                 for name, (dtype, bits, shape, _, _) in TENSORS.items()})
         for way in ((), ("--store", self.world.store)):
@@ -130,14 +122,12 @@ class Types(unittest.TestCase):
         for name, (dtype, bits, shape, _, _) in TENSORS.items():
             status, headers, body = self.ask(name)
             self.assertEqual((status, body), (200, self.data[name]), name)
-            self.assertEqual((headers["X-Cairn-Dtype"], headers["X-Cairn-Shape"]),
-                             (dtype, ",".join(map(str, shape))))
+            self.assertEqual((headers["X-Cairn-Dtype"], headers["X-Cairn-Shape"]), (dtype, ",".join(map(str, shape))))
             rows = json.loads(self.ask(name, what="")[2])
             self.assertEqual((rows["dtype"], rows["shape"]), (dtype, shape))
         status, headers, body = self.ask("c.boxes", slice="1:5,3:6")
         data = self.data["c.boxes"]
-        self.assertEqual(body, b"".join(data[(row * 8 + 3) * 16:(row * 8 + 6) * 16]
-                                        for row in range(1, 5)))
+        self.assertEqual(body, b"".join(data[(row * 8 + 3) * 16:(row * 8 + 6) * 16] for row in range(1, 5)))
         self.assertEqual(headers["X-Cairn-Shape"], "4,3")
         self.assertEqual(self.ask("i.packed", flat="2:8")[2], self.data["i.packed"][1:4])
         for cut_at in ({"flat": "1:8"}, {"slice": "0:6,1:2"}, {"slice": ":,0:1"}):
@@ -213,7 +203,7 @@ class Types(unittest.TestCase):
                          {name: row[3:] for name, row in
                           ((name, tuple(value)) for name, value in TENSORS.items())})
         self.assertEqual({name: data for name, (_, _, data) in rows.items()}, self.data)
-        told = json.loads(self.world.cairn("inspect", written, "--json").stdout)
+        told = self.world.json("inspect", written)
         self.assertEqual({row["name"]: (row["dtype"], row["shape"]) for row in told["tensors"]},
                          {name: (value[0], value[2]) for name, value in TENSORS.items()})
         self.world.cairn("put", out, "t/again@1")
@@ -245,8 +235,7 @@ class Types(unittest.TestCase):
         changed = {**self.data, "c.boxes": self.data["c.boxes"][:-1] + b"\x55",
                    "f.wide": bytes(len(self.data["f.wide"]))}
         save_by_ranks(self.world, self.folder, "t/types", 2, lines_of(self.folder, 2, changed))
-        told = json.loads(self.world.cairn("diff", "--tensors", "t/types@1", "t/types@2", "--json",
-                                           status=None).stdout)
+        told = self.world.json("diff", "--tensors", "t/types@1", "t/types@2", status=None)
         self.assertEqual({row["name"]: (row["verdict"], row["elements"], row["differing"])
                           for row in told["differ"]},
                          {"c.boxes": ("differs", 48, 1), "f.wide": ("differs", 9, 9)})
@@ -259,11 +248,10 @@ class Types(unittest.TestCase):
             text = json.dumps({"__metadata__": {"cairn.logical:z": f"C128 [{count}]"},
                                "z": {"dtype": "F64", "shape": [count, 2],
                                      "data_offsets": [0, 16 * count]}}).encode()
-            (self.folder / name / "m.safetensors").write_bytes(
-                struct.pack("<Q", len(text)) + text + content)
-        told = json.loads(self.world.cairn(
+            (self.folder / name / "m.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + content)
+        told = self.world.json(
             "diff", "--tensors", self.folder / "a" / "m.safetensors",
-            self.folder / "b" / "m.safetensors", "--json", status=None).stdout)
+            self.folder / "b" / "m.safetensors", status=None)
         self.assertEqual([(row["elements"], row["differing"]) for row in told["differ"]], [(count, 1)])
         self.world.cairn("put", self.folder / "a", "t/wide@1")
         path = "/v1/runs/t/wide/checkpoints/1/hf/model.safetensors"
@@ -273,8 +261,7 @@ class Types(unittest.TestCase):
         for first in (head + 1, head + 8, head + 24, len(whole) - 8, head + (1 << 22) + 8):
             status, _, body = self.world.get(path, headers={"Range": f"bytes={first}-{first + 99}"})
             self.assertEqual((status, body), (206, whole[first:first + 100]), first - head)
-        _, _, body = self.world.get("/v1/runs/t/wide/checkpoints/1/tensors/z/data",
-                                    headers={"Range": "bytes=24-60"})
+        _, _, body = self.world.get("/v1/runs/t/wide/checkpoints/1/tensors/z/data", headers={"Range": "bytes=24-60"})
         self.assertEqual(body, data[24:61])
 
 
@@ -286,30 +273,22 @@ class Items(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.world = World()
-        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-items-"))
+        cls.world = World(case=cls)
+        cls.folder = cases.folder(cls)
         lines = [[], []]
         for rank, own in enumerate(lines):
             for name, (kind, contents) in cls.ITEMS.items():
-                path = cls.folder / f"{name}-{rank}"
-                path.write_bytes(contents[rank])
+                path = cases.file(cls.folder / f"{name}-{rank}", contents[rank])
                 own.append(f"item {name} {kind} {path}")
-            path = cls.folder / f"w-{rank}"
-            path.write_bytes(bytes(range(4 * rank, 4 * rank + 4)))
+            path = cases.file(cls.folder / f"w-{rank}", bytes(range(4 * rank, 4 * rank + 4)))
             own.append(f"tensor w U8 {SHARDED} {FLAT} 8 {4 * rank} 4 {path}")
         save_by_ranks(cls.world, cls.folder, "t/items", 1, lines)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.world.close()
-        shutil.rmtree(cls.folder, ignore_errors=True)
 
     def get(self, path, **query):
         return self.world.get(f"/v1/runs/t/items/checkpoints/1{path}?{urllib.parse.urlencode(query)}")
 
     def test_listings_say_which_names_are_items(self):
-        rows = {row["name"]: (row["dtype"], row["kind"])
-                for row in json.loads(self.get("/tensors")[2])["items"]}
+        rows = {row["name"]: (row["dtype"], row["kind"]) for row in json.loads(self.get("/tensors")[2])["items"]}
         self.assertEqual(rows, {"loader.state": ("ITEM", "local"), "tokenizer": ("ITEM", "replicated"),
                                 "empty": ("ITEM", "local"), "w": ("U8", "sharded")})
         for way in ((), ("--store", self.world.store)):
@@ -339,22 +318,19 @@ class Items(unittest.TestCase):
         self.assertEqual(json.loads(self.get("/hf", only="tok*")[2])["tensors"], 0)
         for to in ("safetensors", "torch", "dcp"):
             out = self.folder / f"to-{to}"
-            told = json.loads(self.world.cairn("export", "t/items@1", out, "--to", to, "--json").stdout)
+            told = self.world.json("export", "t/items@1", out, "--to", to)
             self.assertEqual(told["tensors"], 1)
-            self.assertEqual({row["name"].partition("@")[0] for row in told["left_out"]},
-                             set(self.ITEMS))
+            self.assertEqual({row["name"].partition("@")[0] for row in told["left_out"]}, set(self.ITEMS))
             self.assertTrue(all(row["why"].startswith("an item") for row in told["left_out"]))
         self.assertEqual(set(read_file(self.folder / "to-safetensors" / "model.safetensors")), {"w"})
         self.world.cairn("export", "t/items@1", self.folder / "none", "--only", "tok*", status=3)
 
     def test_they_are_compared_as_the_tensors_are(self):
-        told = json.loads(self.world.cairn("diff", "--tensors", "t/items@1", "t/items@1",
-                                           "--json").stdout)
+        told = json.loads(self.world.cairn("diff", "--tensors", "t/items@1", "t/items@1", "--json").stdout)
         self.assertEqual((told["equal"], told["same"]), (True, 6))
 
     def test_a_shard_that_is_put_as_a_file_keeps_them_apart(self):
-        folder = self.folder / "shard"
-        folder.mkdir()
+        folder = cases.made(self.folder / "shard")
         shutil.copy(next(path for path in self.world.stored("*.safetensors")
                          if "/t/items/" in str(path)), folder / "s.safetensors")
         self.world.cairn("put", folder, "t/shard@1")

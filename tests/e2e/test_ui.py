@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: labels=ui seconds=40 thirds=3
+# ctest: labels=ui seconds=100 thirds=3
 """The page of the server in a real browser: each view with nothing, with little, with a save under way, with a node
 that is gone, with tokens and with names that look like markup. What the browser says of errors and of the policy of
 contents must be nothing. CAIRN_TEST_PICTURES=DIR keeps a picture of each view."""
@@ -7,9 +7,9 @@ import json
 import os
 import pathlib
 import subprocess
-import tempfile
 import unittest
 
+import cases
 import browser
 from losing_proxy import LosingProxy
 import test_uploads
@@ -23,14 +23,11 @@ AXE = pathlib.Path(os.environ.get("CAIRN_SOURCE_DIR", pathlib.Path(__file__).par
 
 class Views(Page):
     def test_an_empty_server_says_how_the_first_run_comes(self):
-        self.go()
-        self.browser.has("There is no run yet")
+        self.go("#/", "There is no run yet")
         for view, words in (("#/nodes", "node-0"), ("#/restores", "Nobody holds a lease"), ("#/nothing", "There is no page #/nothing")):
-            self.go(view)
-            self.browser.has(words)
+            self.go(view, words)
         self.expect_quiet()
-        self.go(f"#/run/{RUN}")
-        self.browser.has("not-found")
+        self.go(f"#/run/{RUN}", "not-found")
 
     def test_each_view_shows_what_was_saved_and_the_browser_has_nothing_to_say(self):
         for step in (100, 200, 300):
@@ -66,12 +63,10 @@ class Views(Page):
         for step, value in ((100, 0.5), (200, 0.9), (300, 0.7)):
             self.put(step)
             self.world.cairn("metric", f"{RUN}@{step}", f"eval/acc={value}")
-        self.go(f"#/run/{RUN}?metric=eval%2Facc")
-        self.browser.has("eval/acc: the best (the least) is step 100")
+        self.go(f"#/run/{RUN}?metric=eval%2Facc", "eval/acc: the best (the least) is step 100")
         self.world.cairn("policy", "set", RUN, "--keep-last", "9", "--keep-best", "1:eval/acc:max")
         self.go("#/")
-        self.go(f"#/run/{RUN}?metric=eval%2Facc")
-        self.browser.has("eval/acc: the best (the greatest) is step 200")
+        self.go(f"#/run/{RUN}?metric=eval%2Facc", "eval/acc: the best (the greatest) is step 200")
         self.browser.click("button", "By step")
         self.browser.has("eval/acc: the best (the greatest) is step 200")
         self.keep_picture("run-by-step")
@@ -79,15 +74,12 @@ class Views(Page):
     def test_a_restore_out_of_memory_says_so(self):
         self.world.cairn("bench", "save", RUN, "--ranks", "2", "--bytes", "4MiB", "--steps", "1")
         self.world.cairn("bench", "restore", RUN, "--ranks", "2", "--bytes", "4MiB", "--steps", "1")
-        self.go("#/restores")
-        self.browser.has("From its memory")
-        self.browser.has("step ")
+        self.go("#/restores", "From its memory", "step ")
         self.keep_picture("restores-told")
 
     def test_a_new_commit_is_shown_without_a_click(self):
         self.put(100)
-        self.go(f"#/run/{RUN}")
-        self.browser.has("step 100")
+        self.go(f"#/run/{RUN}", "step 100")
         self.put(200)
         self.browser.has("step 200")
 
@@ -97,9 +89,8 @@ class Views(Page):
                                env={**os.environ, "CAIRN_JOB": "half", "TRAINER_ROWS": "2", "CAIRN_SOCKET": self.world.socket()})
         self.addCleanup(lambda: (job.kill(), job.communicate()))
         line_of(job)
-        wait_until(lambda: json.loads(self.world.get(f"/v1/runs/{RUN}/liveness")[2])["open"])
-        self.go(f"#/run/{RUN}")
-        self.browser.has("Being saved")
+        wait_until(lambda: self.world.read(f"/v1/runs/{RUN}/liveness")["open"])
+        self.go(f"#/run/{RUN}", "Being saved")
         self.browser.click("section.open a", "step 200")
         self.browser.has("What it waits for")
         self.browser.has("Not sealed: rank 1")
@@ -107,17 +98,15 @@ class Views(Page):
         self.browser.type("dialog input", "seen by the page")
         self.browser.click("dialog button.main")
         self.browser.has("Done: step 200 given up")
-        wait_until(lambda: "seen by the page" in json.dumps(json.loads(self.world.get(f"/v1/runs/{RUN}/events")[2])))
+        wait_until(lambda: "seen by the page" in json.dumps(self.world.read(f"/v1/runs/{RUN}/events")))
 
     def test_the_nodes_show_what_keeps_a_save_open_and_what_a_node_holds(self):
         job = subprocess.Popen([BIN / "tests/trainer", RUN, "0", "2", "200"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                                env={**os.environ, "CAIRN_JOB": "half", "TRAINER_ROWS": "2", "CAIRN_SOCKET": self.world.socket()})
         self.addCleanup(lambda: (job.kill(), job.communicate()))
         line_of(job)
-        wait_until(lambda: json.loads(self.world.get(f"/v1/runs/{RUN}/liveness")[2])["open"])
-        self.go("#/nodes")
-        self.browser.has(f"{RUN} step 200")
-        self.browser.has("Not sealed: rank 1")
+        wait_until(lambda: self.world.read(f"/v1/runs/{RUN}/liveness")["open"])
+        self.go("#/nodes", f"{RUN} step 200", "Not sealed: rank 1")
         self.browser.until("return [...document.querySelectorAll('td')].some(cell => /^ [0-9.]+ [KM]?i?B of [0-9.]+ [KM]?i?B$/.test(cell.textContent))")
         self.keep_picture("nodes-open")
         self.browser.click("td a", f"{RUN} step 200")
@@ -129,8 +118,7 @@ class Views(Page):
             self.put(step)
         self.world.cairn("pin", f"{RUN}@100")
         self.world.cairn("policy", "set", RUN, "--keep-last", "9")
-        self.go(f"#/run/{RUN}")
-        self.browser.has("kept by last 3 of 9")
+        self.go(f"#/run/{RUN}", "kept by last 3 of 9")
         self.browser.run("document.querySelector('canvas.timeline').focus(); return 1")
         self.browser.keys(["\ue010"])  # End: the newest
         self.browser.has("latest; kept by last 1 of 9")
@@ -145,8 +133,7 @@ class Views(Page):
                  "for (let i = 0; i < all.length; i += 4) found += [0, 1, 2].every(c => all[i + c] === all[c]) && all[i + 3] === 255;"
                  "return found")
         self.put(100)
-        self.go(f"#/run/{RUN}")
-        self.browser.has("The newest 1")
+        self.go(f"#/run/{RUN}", "The newest 1")
         self.assertEqual(self.browser.run(flags), 0)
         self.put(200, more=("--labels", '{"cairn.preempted": "SIGTERM"}'))
         self.browser.has("The newest 2")
@@ -159,16 +146,14 @@ class Views(Page):
 
     def test_a_node_that_is_gone_stands_out(self):
         self.world.uploaders[0].kill()
-        self.go("#/nodes")
-        self.browser.has("node-0")
+        self.go("#/nodes", "node-0")
         self.browser.run("const past = Date.now; Date.now = () => past() + 60000;"  # a minute later
                          "document.dispatchEvent(new Event('visibilitychange')); return 1")  # it looks again
         self.browser.has("silent")
 
     def test_a_server_that_is_away_is_said_and_its_return_too(self):
         self.put(100)
-        self.go()
-        self.browser.has("step 100")
+        self.go("#/", "step 100")
         self.world.server.stop()
         self.browser.run("const past = performance.now.bind(performance); performance.now = () => past() + 30000; return 1")
         self.browser.has("No data for")
@@ -185,26 +170,20 @@ class Changes(Page):
         self.browser.click("button", "Pin")
         self.browser.click("dialog button", "Cancel")
         self.assertFalse(self.world.version(RUN, "100")["pinned"])
-        self.browser.click("button", "Pin")
-        self.browser.click("dialog button.main")
-        self.browser.has("Done: pin step 100")
+        self.done("Pin", "Done: pin step 100")
         self.assertTrue(self.world.version(RUN, "100")["pinned"])
         self.browser.has("Unpin")
         self.browser.type("input[aria-label=Label]", "tier")
         self.browser.type("input[aria-label=Value]", MARKUP)
         self.browser.click("button", "Set label")
         self.browser.has(f"tier={MARKUP}")
-        self.browser.click("button", "To the trash")
-        self.browser.click("dialog button.main")
+        self.done("To the trash")
         self.browser.has("is pinned")  # the server's answer, as it is
         self.assertEqual(self.world.version(RUN, "100")["step"], 100)
         version = self.world.version(RUN, "200")["version"]
         self.go(f"#/checkpoint/{RUN}/{version}")
-        self.browser.click("button", "To the trash")
-        self.browser.click("dialog button.main")
-        self.browser.click("button", "Bring back")
-        self.browser.click("dialog button.main")
-        self.browser.has("brought back")
+        self.done("To the trash")
+        self.done("Bring back", "brought back")
         self.assertEqual(self.world.version(RUN)["step"], 200)
 
     def test_a_policy_is_seen_before_it_is_carried_out(self):
@@ -217,16 +196,13 @@ class Changes(Page):
         self.browser.has("saves of the next 30 days")
         self.browser.click("button", "Back to what is there")
         self.assertEqual(len(self.committed()), 5)
-        self.browser.click("button", "Remove these 3 now")
-        self.browser.click("dialog button.main")
-        self.browser.has("Done: 3 checkpoints removed")
+        self.done("Remove these 3 now", "Done: 3 checkpoints removed")
         self.assertEqual(self.committed(), [400, 500])
-        self.browser.click("button", "Make this the run's policy")
-        self.browser.click("dialog button.main")
-        wait_until(lambda: json.loads(self.world.get(f"/v1/runs/{RUN}/retention")[2])["policy"] == {"keep": {"last": 2}})
+        self.done("Make this the run's policy")
+        wait_until(lambda: self.world.read(f"/v1/runs/{RUN}/retention")["policy"] == {"keep": {"last": 2}})
 
     def committed(self):
-        items = json.loads(self.world.get(f"/v1/runs/{RUN}/checkpoints?state=committed&trashed=false&limit=100")[2])["items"]
+        items = self.world.read(f"/v1/runs/{RUN}/checkpoints?state=committed&trashed=false&limit=100")["items"]
         return sorted(item["step"] for item in items)
 
 
@@ -236,22 +212,17 @@ class Names(Page):
         long = "/".join(["x" * 199] * 2) + "/<b>"
         self.put(100, {name: b"1", long: b"2"})
         tensor = '<img/src=x/onerror="document.title=1">'.ljust(1024, "z")
-        state = self.world.root / "state"
-        state.write_bytes(b"3")
+        state = cases.file(self.world.root / "state", b"3")
         subprocess.run([BIN / "tests" / "tensor_writer", RUN, "0", "1", "200"], input=f"item {tensor} 4 {state}\n", text=True, check=True,
                        env={**os.environ, "CAIRN_SOCKET": self.world.socket()})
         self.world.cairn("label", f"{RUN}@100", f"note={MARKUP}", "long=" + "y" * 500)
-        self.go(f"#/checkpoint/{RUN}/100")
-        self.browser.has(name)
-        self.browser.has(long)
+        self.go(f"#/checkpoint/{RUN}/100", name, long)
         self.assertLessEqual(self.browser.run("return document.documentElement.scrollWidth - innerWidth"), 0)
         self.browser.has(f"note={MARKUP}")
         self.assertEqual(self.browser.run("return document.querySelectorAll('#main img').length"), 0)
-        self.go(f"#/checkpoint/{RUN}/200")
-        self.browser.has(tensor)
+        self.go(f"#/checkpoint/{RUN}/200", tensor)
         self.assertLessEqual(self.browser.run("return document.documentElement.scrollWidth - innerWidth"), 0)
-        self.go(f"#/compare/{RUN}/100/200")
-        self.browser.has(tensor)
+        self.go(f"#/compare/{RUN}/100/200", tensor)
         self.assertEqual(self.browser.run("return document.querySelectorAll('#main img').length"), 0)
         self.assertIn("Compare", self.browser.run("return document.title"))
         self.expect_quiet()
@@ -269,8 +240,7 @@ class Names(Page):
     def test_all_can_be_done_by_keys(self):
         self.put(100)
         self.put(200)
-        self.go(f"#/run/{RUN}")
-        self.browser.has("The newest 2")
+        self.go(f"#/run/{RUN}", "The newest 2")
         self.browser.run("document.querySelector('canvas.timeline').focus(); return 1")
         self.browser.keys(["\ue011", "\ue007"])  # Home, Enter: the first one is opened
         self.browser.has("step 100")
@@ -297,8 +267,7 @@ class Tokens(Page):
     UPLOADER = ()
 
     def setUp(self):
-        self.world = World(nodes=0, server_arguments=self.SERVER)
-        self.addCleanup(self.world.close)
+        self.world = World(nodes=0, server_arguments=self.SERVER, case=self)
         self.admin = (self.world.root / "server" / "admin.token").read_text().strip()
         self.world.cairn("run", "create", RUN, env={"CAIRN_TOKEN": self.admin}, status=None)
         self.world.get_from(self.world.url, f"/v1/runs/{RUN}", "PUT", {"Authorization": f"Bearer {self.admin}", "X-Cairn": "1"})
@@ -314,8 +283,7 @@ class Tokens(Page):
         self.browser.click("button", "Sign in")
 
     def test_a_token_is_asked_for_and_a_wrong_one_is_said(self):
-        self.go()
-        self.browser.has("This server asks for a token")
+        self.go("#/", "This server asks for a token")
         self.sign_in("cairn_" + "x" * 43)
         self.browser.until("return document.querySelector('.sign-in .problem')")
         self.sign_in(self.admin)
@@ -346,19 +314,15 @@ class Tokens(Page):
         self.go()
         self.sign_in(self.token("--scope", "read", "--project", "llm"))
         self.browser.has(RUN)
-        self.go(f"#/retention/{RUN}")
-        self.browser.has("no rule: removes nothing")
+        self.go(f"#/retention/{RUN}", "no rule: removes nothing")
         self.assertEqual(self.browser.run("return [...document.querySelectorAll('button')].map(b => b.textContent).filter(t => /Make this|Remove these/.test(t))"), [])
-        self.go("#/nodes")
-        self.browser.has("This token does not see the nodes")
+        self.go("#/nodes", "This token does not see the nodes")
 
 
 class Orphans(Page):
     def setUp(self):
-        s3 = S3Fault(pathlib.Path(tempfile.mkdtemp(prefix="cairn-uploads-")))
-        self.addCleanup(s3.stop)
-        self.world = S3World(s3, server_arguments=["--sweep-interval", "100ms"], uploader_arguments=self.UPLOADER)
-        self.addCleanup(self.world.close)
+        s3 = S3Fault(cases.folder(self), case=self)
+        self.world = S3World(s3, server_arguments=["--sweep-interval", "100ms"], uploader_arguments=self.UPLOADER, case=self)
         self.browser = browser.anew()
 
     def test_uploads_that_no_save_will_end_are_ended_by_a_button(self):
@@ -367,9 +331,8 @@ class Orphans(Page):
         test_uploads.Uploads.upload(self, self.world, record.replace("committed.json", "shards/rank-00000/late"))
         self.world.server.stop()  # the next server looks when it starts
         self.world.start_server()
-        wait_until(lambda: json.loads(self.world.get("/v1/uploads")[2])["items"])
-        self.go("#/nodes")
-        self.browser.has("5.1 MiB")
+        wait_until(lambda: self.world.read("/v1/uploads")["items"])
+        self.go("#/nodes", "5.1 MiB")
         self.keep_picture("nodes-orphans")
         self.browser.click("td button", "End")
         self.browser.has("End the 1 uploads of")
@@ -428,16 +391,14 @@ class Lost(Page):
 
 class Without(unittest.TestCase):
     def test_a_server_without_its_page_says_so(self):
-        world = World(nodes=0, server_arguments=["--no-ui"])
-        self.addCleanup(world.close)
+        world = World(nodes=0, server_arguments=["--no-ui"], case=self)
         for path in ("/ui/", "/ui/0/app.js"):
             status, _, body = world.get(path)
             self.assertEqual(status, 404, path)
             self.assertIn("--no-ui", json.loads(body)["detail"])
 
     def test_files_are_compressed_named_by_what_they_are_and_kept(self):
-        world = World(nodes=0)
-        self.addCleanup(world.close)
+        world = World(nodes=0, case=self)
         status, headers, body = world.get("/ui/")
         self.assertEqual(status, 200)
         self.assertIn("default-src 'self'", headers["Content-Security-Policy"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: labels=ui seconds=40 thirds=3
+# ctest: labels=ui seconds=100 thirds=3
 """The page of the server with very much and for very long: runs of none to a hundred thousand checkpoints, one of thousands of
 ranks, and an hour of events."""
 import contextlib
@@ -21,8 +21,7 @@ RANKS, SHARDS_OF_RANK = 2816, 4
 class Large(Page):
     @classmethod
     def setUpClass(cls):
-        cls.world = World(nodes=0)
-        cls.addClassCleanup(cls.world.close)
+        cls.world = World(nodes=0, case=cls)
         cls.world.server.stop()
         catalog = cls.world.root / "server" / "catalog.db"
         for name, count in COUNTS.items():
@@ -35,8 +34,7 @@ class Large(Page):
     def test_a_hundred_thousand_checkpoints_are_drawn_at_once_and_then_whole(self):
         for name in ("ten", "hundred"):
             self.browser.open("about:blank")  # so that the clock of the page begins with it
-            self.go(f"#/run/big/{name}")
-            self.browser.has("The newest 50")
+            self.go(f"#/run/big/{name}", "The newest 50")
             first = self.browser.run("return performance.getEntriesByName('cairn-drawn')[0]?.startTime")
             print(f"    {COUNTS[name]} checkpoints: drawn after {first:.0f} ms")
             self.browser.has(f"{COUNTS[name]:,} checkpoints are in the line.")
@@ -62,8 +60,7 @@ class Large(Page):
                 self.browser.has("manifest.json: it is missing")
             self.go(f"#/compare/big/{name}/latest/0")
             self.browser.has(f"step {10 * (count - 1)} and step 0" if count else "has no checkpoint")
-        self.go("#/restores")
-        self.browser.has("Nobody holds a lease")
+        self.go("#/restores", "Nobody holds a lease")
 
     def post(self, path, body):
         request = urllib.request.Request(f"{self.world.url}/v1/runs/big/wide/{path}", method="POST", data=json.dumps(body).encode(),
@@ -95,14 +92,12 @@ class Large(Page):
         self.browser.devtools("Input.dispatchMouseEvent", type="mouseMoved", **at)
         self.browser.has("rank 0: rank-00000/part-0.bin")
         self.keep_picture("large-checkpoint-wide")
-        self.go("#/compare/big/wide/100/200")
-        self.browser.has(f"0 alike, {shards} not")
-        self.go("#/compare/big/wide/200/200")
-        self.browser.has(f"{shards} alike, 0 not")
+        self.go("#/compare/big/wide/100/200", f"0 alike, {shards} not")
+        self.go("#/compare/big/wide/200/200", f"{shards} alike, 0 not")
 
 
 class Long(Page):
-    """An hour of events, fifty times as fast: the page's own pauses are shortened, and the events are real changes. In an hour
+    """An hour of events, 250 times as fast: the page's own pauses are shortened, and the events are real changes. In an hour
     a page looks 720 times, once each five seconds; here as often in all, by the three views that live."""
     LOOKS, WARM, CHANGES = 240, 240, 40
     # Of a chart that leaks 20 KiB stay, so of so many looks 4.7 MiB. What the driver itself keeps of each question, 200
@@ -136,7 +131,7 @@ class Long(Page):
             self.browser.run("""
               const later = window.setTimeout.bind(window), get = window.fetch.bind(window), asked = arguments[0];
               window.looks = 0;
-              window.setTimeout = (f, ms, ...more) => later(f, ms / 50, ...more);
+              window.setTimeout = (f, ms, ...more) => later(f, ms / 250, ...more);
               window.fetch = (url, ...more) => { if (String(url).includes(asked)) window.looks++; return get(url, ...more); };
               return 1""", asked)
             self.looks(self.WARM)

@@ -2,15 +2,14 @@
 # ctest: engines=again
 """What lies in a store and is nobody's: uploads on S3 that no save will end, and objects below
 versions that the server does not know; who sees them, and how they end."""
-import json
 import os
 import pathlib
 import re
-import tempfile
 import time
 import unittest
 import urllib.request
 
+import cases
 from s3world import BUCKET, S3Fault, S3World, signed
 from test_commands import shapes
 from world import HANG_S, World, wait_until
@@ -20,10 +19,8 @@ PARTS = (5 << 20, 70_000)
 
 class Uploads(unittest.TestCase):
     def start(self, *profile):
-        s3 = S3Fault(pathlib.Path(tempfile.mkdtemp(prefix="cairn-uploads-")), profile)
-        self.addCleanup(s3.stop)
-        world = S3World(s3, server_arguments=["--sweep-interval", "100ms"])
-        self.addCleanup(world.close)
+        s3 = S3Fault(cases.folder(self), profile, case=self)
+        world = S3World(s3, server_arguments=["--sweep-interval", "100ms"], case=self)
         return world
 
     def upload(self, world, key):
@@ -31,21 +28,19 @@ class Uploads(unittest.TestCase):
         begun = signed(world.s3.env(), f"/{BUCKET}/{key}", "POST", uploads="").decode()
         upload = re.search(r"<UploadId>(.*?)</UploadId>", begun)[1]
         for number, size in enumerate(PARTS, 1):
-            signed(world.s3.env(), f"/{BUCKET}/{key}", "PUT", b"x" * size, partNumber=str(number),
-                   uploadId=upload)
+            signed(world.s3.env(), f"/{BUCKET}/{key}", "PUT", b"x" * size, partNumber=str(number), uploadId=upload)
 
     def test_an_upload_below_a_committed_version_is_listed_with_the_bytes_of_its_parts(self):
         world = self.start()
-        file = world.root / "file"
-        file.write_bytes(b"model")
+        file = cases.file(world.root / "file", b"model")
         world.cairn("put", file, "u/run@1")
-        self.assertEqual(json.loads(world.cairn("uploads", "ls", "--json").stdout), [])
+        self.assertEqual(world.json("uploads", "ls"), [])
         key = next(key for key in world.keys("/committed.json"))
         late = key.replace("committed.json", "shards/rank-00000/late")
         self.upload(world, late)
         world.server.stop()  # the next server looks when it starts, and then once an hour
         world.start_server()
-        rows = wait_until(lambda: json.loads(world.cairn("uploads", "ls", "--json").stdout))
+        rows = wait_until(lambda: world.json("uploads", "ls"))
         self.assertEqual(len(rows), 1)
         self.assertEqual(set(rows[0]), shapes()["uploads ls"])
         self.assertEqual((rows[0]["project"], rows[0]["run"], rows[0]["state"], rows[0]["bytes"]),
@@ -58,18 +53,17 @@ class Uploads(unittest.TestCase):
         text = world.get("/metrics")[2].decode()
         self.assertIn(f"cairn_orphan_upload_bytes {sum(PARTS)}\n", text)
         self.assertEqual(world.s3.uploads("cairn/"), [late])  # seen once: it is still there
-        ended = json.loads(world.cairn("uploads", "abort", rows[0]["version"], "--json").stdout)
+        ended = world.json("uploads", "abort", rows[0]["version"])
         self.assertEqual(set(ended), shapes()["uploads abort"])
         self.assertEqual((ended["state"], ended["done"]), ("committed", True))
         self.assertEqual(world.s3.uploads("cairn/"), [])
-        self.assertEqual(json.loads(world.cairn("uploads", "ls", "--json").stdout), [])
+        self.assertEqual(world.json("uploads", "ls"), [])
 
     def test_a_look_that_was_asked_for_shows_what_is_there_and_ends_nothing(self):
         world = self.start()
-        file = world.root / "file"
-        file.write_bytes(b"model")
+        file = cases.file(world.root / "file", b"model")
         world.cairn("put", file, "u/run@1")
-        self.assertEqual(json.loads(world.cairn("uploads", "ls", "--now", "--json").stdout), [])
+        self.assertEqual(world.json("uploads", "ls", "--now"), [])
         late = next(key for key in world.keys("/committed.json")).replace("committed.json", "shards/rank-00000/late")
         self.upload(world, late)
         request = urllib.request.Request(f"{world.url}/v1/uploads", method="POST", headers={"X-Cairn": "1"})
@@ -78,21 +72,20 @@ class Uploads(unittest.TestCase):
                 with urllib.request.urlopen(request, timeout=HANG_S) as reply:
                     return reply.status == 202
             wait_until(begun)
-            rows = json.loads(world.cairn("uploads", "ls", "--now", "--json").stdout)
+            rows = world.json("uploads", "ls", "--now")
             self.assertEqual(["cairn/" + row["key"] for row in rows], [late])
         self.assertEqual(world.s3.uploads("cairn/"), [late])
 
     def test_an_answer_about_one_upload_that_cannot_be_read_hides_no_other(self):
         world = self.start()
-        file = world.root / "file"
-        file.write_bytes(b"model")
+        file = cases.file(world.root / "file", b"model")
         world.cairn("put", file, "u/run@1")
         record = next(key for key in world.keys("/committed.json"))
         late = [record.replace("committed.json", f"shards/rank-00000/late{i}") for i in range(3)]
         for key in late:
             self.upload(world, key)
         def looked_at(unread):  # what has ended within two seconds is not begun again: until it is another look
-            rows = json.loads(world.cairn("uploads", "ls", "--now", "--json").stdout)
+            rows = world.json("uploads", "ls", "--now")
             return len(rows) == 3 and (None in [row["bytes"] for row in rows]) == unread and rows
 
         for answer in ("body=<ListPartsResult><Part><Size>x", "html", "entity-bomb", "status=403/AccessDenied"):
@@ -120,10 +113,8 @@ class Uploads(unittest.TestCase):
 
 class Orphans(unittest.TestCase):
     def test_gc_lists_what_a_cut_off_node_left_and_says_what_becomes_of_it(self):
-        world = World(server_arguments=["--sweep-interval", "100ms"])
-        self.addCleanup(world.close)
-        file = world.root / "file"
-        file.write_bytes(b"model")
+        world = World(server_arguments=["--sweep-interval", "100ms"], case=self)
+        file = cases.file(world.root / "file", b"model")
         world.cairn("put", file, "u/run@1")
         said = world.cairn("gc", "--dry-run")
         self.assertIn("has not looked yet", said.stderr)
@@ -133,7 +124,7 @@ class Orphans(unittest.TestCase):
         left.write_bytes(b"x" * 1000)
         then = time.time() - 3 * 86400
         os.utime(left, (then, then))
-        rows = json.loads(world.cairn("gc", "--json").stdout)
+        rows = world.json("gc")
         self.assertEqual(len(rows), 1)
         self.assertEqual(set(rows[0]), shapes()["gc"])
         self.assertEqual((rows[0]["project"], rows[0]["run"], rows[0]["version"], rows[0]["step"], rows[0]["bytes"], rows[0]["state"]),
@@ -144,7 +135,7 @@ class Orphans(unittest.TestCase):
         self.assertIn("u/run@" + version, shown.stdout)
         self.assertIn("1 version is nobody's, 1000 B", shown.stderr)
         name = world.cairn("gc", "--dry-run", "-o", "name").stdout.strip()
-        self.assertEqual(json.loads(world.cairn("uploads", "abort", name, "--json").stdout)["state"], "aborting")
+        self.assertEqual(world.json("uploads", "abort", name)["state"], "aborting")
         wait_until(lambda: not left.exists())
         self.assertIn("cairn_orphan_object_bytes 1000\n", world.get("/metrics")[2].decode())
         self.assertEqual(world.version("u/run")["step"], 1)

@@ -7,6 +7,7 @@ import pathlib
 import struct
 import unittest
 
+import cases
 from world import World
 
 MIB = 1 << 20
@@ -64,10 +65,8 @@ TABLE = [
 
 class Verify(unittest.TestCase):
     def setUp(self):
-        self.world = World()
-        self.addCleanup(self.world.close)
-        source = self.world.root / "source"
-        source.mkdir()
+        self.world = World(case=self)
+        source = cases.made(self.world.root / "source")
         safetensors(source / "model.safetensors", 40)
         (source / "a.bin").write_bytes(os.urandom(2 * MIB + 5))
         self.world.cairn("put", source, "v/run@1")
@@ -124,7 +123,7 @@ class Verify(unittest.TestCase):
 
     def known(self):
         """What tells of damage: ls, show, resume, the version, readyz, the metric."""
-        ready = json.loads(self.world.get("/readyz")[2])
+        ready = self.world.read("/readyz")
         metrics = self.world.get("/metrics")[2].decode()
         return {
             "ls": "damaged" in self.world.cairn("ls", "v/run").stdout,
@@ -186,8 +185,7 @@ class Verify(unittest.TestCase):
 
     def test_a_store_that_is_not_mounted_is_not_called_damaged_by_a_read(self):
         store = pathlib.Path(self.world.store)
-        away = store.with_name("away")
-        away.mkdir()
+        away = cases.made(store.with_name("away"))
         names = os.listdir(store)  # the server holds the folder open: it looks empty, as a mount that is gone
         for name in names:
             (store / name).rename(away / name)

@@ -7,15 +7,14 @@ import json
 import os
 import pathlib
 import struct
-import subprocess
 import time
 import unittest
-import urllib.request
 import uuid
 
+import cases
 from history_clients import crc32c
 from signs import waits_on
-from world import BIN, HANG_S, wait_until, World
+from world import HANG_S, wait_until, World
 
 RUN = "llm/7b"
 R = f"/v1/runs/{RUN}"
@@ -32,41 +31,27 @@ class Wait(unittest.TestCase):
     def start_with_sweeps(self):
         self.world.close()
         self.world = World(server_arguments=["--trash-grace", "3s", "--sweep-interval", "50ms"])
-        self.far = self.world.root / "far"
-        self.far.mkdir()
+        self.far = cases.made(self.world.root / "far")
         self.world.server.stop()
         self.world.server_arguments += ["--stores", f"main,far={self.far}"]
         self.world.start_server()
 
-    def send(self, method, path, body):
-        request = urllib.request.Request(self.world.url + path, method=method, data=json.dumps(body).encode(),
-                                         headers={"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=HANG_S) as reply:
-            return json.loads(reply.read() or "null")
-
     def wait(self, what, state, *words):
         """A `cairn wait` that goes on meanwhile."""
-        done = subprocess.Popen([str(BIN / "cairn"), "wait", what, "--for", state, "--timeout", "60s", *words],
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                env={**os.environ, "CAIRN_URL": self.world.url})
+        done = self.world.begin("wait", what, "--for", state, "--timeout", f"{HANG_S}s", *words)
         self.addCleanup(done.kill)
         return done
-
-    def ends(self, waiting, status=0):
-        out, said = waiting.communicate(timeout=HANG_S)
-        self.assertEqual(waiting.returncode, status, (waiting.args, out, said))
-        return out, said
 
     def still(self, *waiting):
         wait_until(lambda: all(one.poll() is not None or waits_on(one, self.world.port) for one in waiting))
         self.assertEqual([one.poll() for one in waiting], [None] * len(waiting), [one.args for one in waiting])
 
     def open_one(self, step):
-        newest = json.loads(self.world.get(R)[2])
-        attempt = self.send("POST", f"{R}/attempts", {
+        newest = self.world.read(R)
+        attempt = self.world.send("POST", f"{R}/attempts", {
             "job": f"j-{step}", "world_size": 1, "resume": "latest", "after": newest.get("attempt", 0),
             "ranks": [{"rank": 0, "proc": f"p-{step}"}], "node": "by-hand"})
-        begun = self.send("POST", f"{R}/checkpoints", {
+        begun = self.world.send("POST", f"{R}/checkpoints", {
             "grant": attempt["grant"], "node": "by-hand", "step": step, "n": 1, "rank": 0, "world_size": 1})
         return attempt["grant"], begun["version"]
 
@@ -82,31 +67,31 @@ class Wait(unittest.TestCase):
                 "blocks": base64.b64encode(struct.pack("<I", int(crc, 16))).decode()}
 
     def test_a_save_is_told_at_each_of_its_states_and_not_before(self):
-        self.send("PUT", R, {})
+        self.world.send("PUT", R, {})
         states = ("begun", "staged", "durable", "committed")
         waiting = {state: self.wait(f"{RUN}@5", state) for state in states}
         self.still(*waiting.values())
         grant, version = self.open_one(5)
-        self.assertIn(version, self.ends(waiting["begun"])[0])
+        self.assertIn(version, self.world.ended(waiting["begun"])[0])
         self.still(*(waiting[state] for state in states[1:]))
         data = b"seven" * 1000
         register = {"grant": grant, "node": "by-hand", "shards": []}
-        self.send("POST", f"{R}/checkpoints/{version}/shards", {
+        self.world.send("POST", f"{R}/checkpoints/{version}/shards", {
             **register, "seals": [{"rank": 0, "shards": [{"name": NAME, "bytes": len(data)}], "bytes": len(data)}]})
-        self.ends(waiting["staged"])
+        self.world.ended(waiting["staged"])
         self.still(waiting["durable"], waiting["committed"])
         shard = self.store(5, version, data)
-        self.send("POST", f"{R}/checkpoints/{version}/shards", {**register, "shards": [shard], "seals": []})
+        self.world.send("POST", f"{R}/checkpoints/{version}/shards", {**register, "shards": [shard], "seals": []})
         for state in ("durable", "committed"):
-            self.assertIn("committed" if state == "committed" else version, self.ends(waiting[state])[0])
+            self.assertIn("committed" if state == "committed" else version, self.world.ended(waiting[state])[0])
         for state in states:  # what is past is reached
-            self.ends(self.wait(f"{RUN}@{version}", state))
+            self.world.ended(self.wait(f"{RUN}@{version}", state))
         self.assertRegex(self.world.cairn("abort", f"{RUN}@5", status=6).stderr, "is committed; cairn rm puts it")
-        said = self.ends(self.wait(f"{RUN}@5", "aborted"), 6)[1]
+        said = self.world.ended(self.wait(f"{RUN}@5", "aborted"), 6)[1]
         self.assertIn("is committed and will not be aborted", said)
 
     def test_what_was_given_up_is_told_to_who_waits_for_that_and_to_all_others(self):
-        self.send("PUT", R, {})
+        self.world.send("PUT", R, {})
         _, version = self.open_one(7)
         aborted = self.wait(f"{RUN}@{version}", "aborted")
         others = [self.wait(f"{RUN}@{version}", state)
@@ -116,9 +101,9 @@ class Wait(unittest.TestCase):
         self.assertRegex(self.world.cairn("rm", f"{RUN}@{version}", status=None).stderr, "cairn abort")
         self.assertEqual(self.world.cairn("abort", f"{RUN}@{version}", "--reason", "no use").stdout,
                          f"{version} (step 7) is given up\n")
-        self.ends(aborted)
+        self.world.ended(aborted)
         for other in others:
-            self.assertRegex(self.ends(other, 6)[1], "will not be .*no use")
+            self.assertRegex(self.world.ended(other, 6)[1], "will not be .*no use")
         self.assertRegex(self.world.cairn("wait", f"{RUN}@7", status=6).stderr, "will not be .*no use")
         self.assertRegex(self.world.cairn("watch", f"{RUN}@7", "--timeout", "20s", status=6).stderr, "no use")
         shown = self.world.cairn("show", f"{RUN}@7", status=6)
@@ -126,37 +111,36 @@ class Wait(unittest.TestCase):
         self.assertRegex(shown.stderr, "no use")
         self.assertIn("no use", self.world.cairn("show", f"{RUN}@{version}").stdout)
         self.world.cairn("show", f"{RUN}@8", status=3)
-        self.ends(gone)
+        self.world.ended(gone)
 
     def test_what_goes_is_told_at_each_step_of_that(self):
         self.start_with_sweeps()
-        source = self.world.root / "source"
-        source.write_bytes(b"x" * 1000)
+        source = cases.file(self.world.root / "source", b"x" * 1000)
         for step in (1, 2):
             self.world.cairn("put", source, f"{RUN}@{step}")
         promoted = self.wait(f"{RUN}@1", "promoted:far")
         waiting = [self.wait(f"{RUN}@1", state) for state in ("trashed", "deleted", "gone")]
         self.still(promoted, *waiting)
         self.world.cairn("promote", f"{RUN}@1", "--to", "far")
-        self.assertIn("committed", self.ends(promoted)[0])
+        self.assertIn("committed", self.world.ended(promoted)[0])
         self.still(*waiting)
         version = self.world.version(RUN, "1")["version"]
         self.world.cairn("rm", f"{RUN}@1")
-        self.assertIn(version, self.ends(waiting[0])[0])
+        self.assertIn(version, self.world.ended(waiting[0])[0])
         self.assertIsNone(waiting[1].poll(), "it is in the trash still")
         for gone in waiting[1:]:
-            self.assertEqual(self.ends(gone)[0], "")
+            self.assertEqual(self.world.ended(gone)[0], "")
         wait_until(lambda: not self.world.stored(f"*/{version}/*"))
         for state, status in (("trashed", 0), ("deleted", 0), ("gone", 0), ("committed", 3), ("promoted:far", 3)):
-            said = self.ends(self.wait(f"{RUN}@{version}", state), status)[1]
+            said = self.world.ended(self.wait(f"{RUN}@{version}", state), status)[1]
             self.assertEqual("was deleted" in said, status == 3, (state, said))
 
     def test_a_wait_is_one_request_whatever_it_is_for(self):
-        self.send("PUT", R, {})
+        self.world.send("PUT", R, {})
         _, version = self.open_one(11)
         states = ("staged", "durable", "committed", "aborted", "promoted:main", "trashed", "deleted", "gone")
         for waiting in [self.wait(f"{RUN}@{version}", state, "--timeout", "5s") for state in states]:
-            self.ends(waiting, 8)
+            self.world.ended(waiting, 8)
         self.assertGreaterEqual(self.looks(), len(states))
         self.assertLessEqual(self.looks(), 3 * len(states))  # each, and a last look when its time is over
 
@@ -168,7 +152,7 @@ class Wait(unittest.TestCase):
                    and 'route="checkpoint_get"' in line)
 
     def test_what_is_waited_for_is_no_part_of_the_version_s_tag(self):
-        self.send("PUT", R, {})
+        self.world.send("PUT", R, {})
         _, version = self.open_one(13)
         plain = self.world.get(f"{R}/checkpoints/{version}")
         for state, outcome in (("begun", "reached"), ("staged", "not_yet")):
@@ -181,7 +165,7 @@ class Wait(unittest.TestCase):
         self.assertIn("promoted:STORE", refused.stderr)
 
     def test_the_time_given_is_kept_and_what_was_never_there_does_not_go(self):
-        self.send("PUT", R, {})
+        self.world.send("PUT", R, {})
         _, version = self.open_one(9)
         for what, state, status, said in (
                 (f"{RUN}@9", "durable", 8, "is still open; ranks sealed: 0 of 1"),

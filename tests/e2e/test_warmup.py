@@ -2,12 +2,10 @@
 """A warm-up over S3: what would fail the first save is named before it."""
 import json
 import os
-import pathlib
-import shutil
 import subprocess
-import tempfile
 import unittest
 
+import cases
 from s3world import S3Fault, S3World
 from test_commands import shapes
 from world import BIN, HANG_S, wait_until
@@ -15,14 +13,10 @@ from world import BIN, HANG_S, wait_until
 RANKS, RUN = 4, "p/warm"
 
 
-class Warmup(unittest.TestCase):
+class Warmup(cases.Case):
     def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-warm-"))
-        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
-        self.s3 = S3Fault(self.folder)
-        self.addCleanup(self.s3.daemon.end)
-        self.world = S3World(self.s3, nodes=2, uploader_arguments=["--heartbeat", "200ms"])
-        self.addCleanup(self.world.close)
+        self.s3 = S3Fault(self.folder, case=self)
+        self.world = S3World(self.s3, nodes=2, uploader_arguments=["--heartbeat", "200ms"], case=self)
 
     def warm_up(self, job):
         """[(status, what it printed, what it said)] of each rank, which save step 1 if all is well."""
@@ -38,7 +32,7 @@ class Warmup(unittest.TestCase):
         return said
 
     def probes(self):
-        return json.loads(self.world.get(f"/v1/runs/{RUN}/probes")[2])["items"]
+        return self.world.read(f"/v1/runs/{RUN}/probes")["items"]
 
     def test_a_put_that_the_store_refuses_is_named_with_node_and_rank_and_its_reason(self):
         self.s3.rules("op=put key=*probe/rank-00003 : status=403/AccessDenied")
@@ -60,15 +54,12 @@ class Warmup(unittest.TestCase):
 
     def command(self, *words, status=0):
         """What `cairn warmup` prints as JSON, and says."""
-        done = subprocess.run([BIN / "cairn", "warmup", *words, "--json"], capture_output=True, text=True, timeout=HANG_S,
-                              env={**os.environ, **self.world.env, "CAIRN_URL": self.world.url,
-                                   "CAIRN_SOCKET": self.world.socket(1)})
-        self.assertEqual(done.returncode, status, done.stderr)
+        done = self.world.cairn("warmup", *words, "--json", node=1, status=status)
         return json.loads(done.stdout), done.stderr
 
     def test_the_command_names_each_rank_of_its_node_that_could_not_save_and_touches_no_run_that_trains(self):
         self.warm_up("one")
-        attempt = json.loads(self.world.get(f"/v1/runs/{RUN}")[2])["attempt"]
+        attempt = self.world.read(f"/v1/runs/{RUN}")["attempt"]
         rows, _ = self.command("node", "p", "--ranks", "3", "--bytes", "4MiB")
         self.assertEqual([(row["rank"], row["node"], row["ok"]) for row in rows],
                          [(rank, "node-1", True) for rank in range(3)])
@@ -82,7 +73,7 @@ class Warmup(unittest.TestCase):
         rows, said = self.command("node", "p", "--ranks", "2", "--bytes", "100GiB", status=1)
         self.assertEqual({row["code"] for row in rows}, {"no-memory"})
         wait_until(lambda: not self.world.keys("probe"), 20)
-        self.assertEqual(json.loads(self.world.get(f"/v1/runs/{RUN}")[2])["attempt"], attempt)
+        self.assertEqual(self.world.read(f"/v1/runs/{RUN}")["attempt"], attempt)
         rows, _ = self.command("ls", "p/warmup-node-1")
         self.assertEqual({row["node"] for row in rows}, {"node-1"})
         rows, _ = self.command("ls", RUN)

@@ -7,12 +7,12 @@ import os
 import pathlib
 import pty
 import select
-import subprocess
 import unittest
 
+import cases
 from signs import connected, is_read
 from terminal import plain
-from world import BIN, HANG_S, wait_until, World
+from world import HANG_S, wait_until, World
 
 RUN = "llm/watched"
 # Three puts of shards fail, and the fourth takes three seconds.
@@ -21,10 +21,8 @@ SLOW = "put:*/data/*:1-3:unavailable; put:*/data/*:*:delay@3000"
 
 class Watch(unittest.TestCase):
     def world_of(self, **options):
-        world = World(uploader_arguments=["--heartbeat", "100ms"], **options)
-        self.addCleanup(world.close)
-        self.folder = world.root / "one"
-        self.folder.mkdir()
+        world = World(uploader_arguments=["--heartbeat", "100ms"], **options, case=self)
+        self.folder = cases.made(world.root / "one")
         (self.folder / "bytes").write_bytes(b"7" * 100_000)
         return world
 
@@ -32,9 +30,7 @@ class Watch(unittest.TestCase):
         """Its process, and what it says in files."""
         name = world.root / f"watch-{len(list(world.root.glob('watch-*.out')))}"
         with open(f"{name}.out", "wb") as out, open(f"{name}.err", "wb") as errors:
-            watching = subprocess.Popen(
-                [BIN / "cairn", "watch", *words], stdout=out, stderr=errors,
-                env={**os.environ, "CAIRN_URL": world.addresses(), "CAIRN_PROGRESS": "auto"})
+            watching = world.begin("watch", *words, stdout=out, stderr=errors, env={"CAIRN_PROGRESS": "auto"})
         watching.out, watching.errors = pathlib.Path(f"{name}.out"), pathlib.Path(f"{name}.err")
 
         def end():
@@ -79,8 +75,7 @@ class Watch(unittest.TestCase):
         world.cairn("alias", "set", f"{RUN}@2", "good")
         out, errors = self.ended(watching)
         events = [said["event"] for said in map(json.loads, out.splitlines()) if "event" in said]
-        kept = [json.loads(said) for said in
-                world.cairn("events", RUN, "--since", "0", "--json").stdout.splitlines()]
+        kept = [json.loads(said) for said in world.cairn("events", RUN, "--since", "0", "--json").stdout.splitlines()]
         self.assertEqual(events, kept)
         self.assertEqual({event["project"] for event in events}, {"llm"})
         self.assertEqual(events[-1]["event"], "alias.set")
@@ -124,10 +119,8 @@ class Watch(unittest.TestCase):
         world = self.world_of(env={"CAIRN_STORE_FAULT": SLOW})
         world.cairn("put", "--detach", self.folder, f"{RUN}@5")
         master, slave = pty.openpty()
-        watching = subprocess.Popen(
-            [BIN / "cairn", "watch", f"{RUN}@5", "--every", "200ms"], stdin=slave, stdout=slave, stderr=slave,
-            env={**os.environ, "CAIRN_URL": world.addresses(), "TERM": "xterm", "LC_ALL": "C.UTF-8",
-                 "CAIRN_PROGRESS": "auto"})
+        watching = world.begin("watch", f"{RUN}@5", "--every", "200ms", stdin=slave, stdout=slave, stderr=slave,
+                               env={"TERM": "xterm", "LC_ALL": "C.UTF-8", "CAIRN_PROGRESS": "auto"})
         os.close(slave)
         seen = b""
         while watching.poll() is None or select.select([master], [], [], 0)[0]:

@@ -2,9 +2,9 @@
 # ctest: engines=again
 """cairn show --why while a save cannot get on: it names the node, how far that is, and what the store
 said last; and once it is committed, that it waits for nothing."""
-import json
 import unittest
 
+import cases
 from world import World, wait_until
 
 RUN = "llm/stalled"
@@ -14,15 +14,13 @@ class Why(unittest.TestCase):
     def test_a_save_that_the_store_refuses_is_explained_until_it_is_committed(self):
         # Three puts of shards fail, and the fourth takes eight seconds.
         world = World(uploader_arguments=["--heartbeat", "100ms"],
-                      env={"CAIRN_STORE_FAULT": "put:*/data/*:1-3:unavailable; put:*/data/*:*:delay@8000"})
-        self.addCleanup(world.close)
-        folder = world.root / "one"
-        folder.mkdir()
+                      env={"CAIRN_STORE_FAULT": "put:*/data/*:1-3:unavailable; put:*/data/*:*:delay@8000"}, case=self)
+        folder = cases.made(world.root / "one")
         (folder / "bytes").write_bytes(b"7" * 100_000)
         world.cairn("put", "--detach", folder, f"{RUN}@5")
 
         def told():
-            said = json.loads(world.cairn("show", "--why", "--json", RUN).stdout)
+            said = world.json("show", "--why", RUN)
             return said["nodes"] and said["nodes"][0]["error"] and said
         said = wait_until(told)
         self.assertEqual((said["step"], said["state"], said["commit"]), (5, "open", None))

@@ -4,10 +4,10 @@
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import unittest
 
+import cases
 from build_folder import BIN
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -22,9 +22,7 @@ def months_of(values, name="rows versions", unit="rows"):
 
 class Year(unittest.TestCase):
     def play(self, *words):
-        done = subprocess.run([ROOT / "bench/year", *words], capture_output=True, text=True, check=False,
-                              env={**os.environ, "CAIRN_BIN_DIR": str(BIN)})
-        self.assertEqual(done.returncode, 0, done.stderr[-4000:])
+        done = cases.run([ROOT / "bench/year", *words], env={**os.environ, "CAIRN_BIN_DIR": str(BIN)})
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     def test_what_grows_in_the_last_months_is_found_and_what_a_rule_lets_grow_is_not(self):

@@ -214,8 +214,7 @@ def save_dcp(folder, chunks, objects=(), properties=PROPERTIES):
         for offsets, piece in pieces:
             file = io.BytesIO()
             save(file, piece)
-            rows.append(made(metadata, "ChunkStorageMetadata", offsets=size(offsets),
-                             sizes=size(piece.arguments[2])))
+            rows.append(made(metadata, "ChunkStorageMetadata", offsets=size(offsets), sizes=size(piece.arguments[2])))
             key = made(metadata, "MetadataIndex", fqn=name, offset=size(offsets), index=None)
             places[key] = made("torch.distributed.checkpoint.filesystem", "_StorageInfo",
                                relative_path="__0_0.distcp", offset=len(data), length=len(file.getvalue()))

@@ -9,6 +9,7 @@
  * each step, and after the last one until nothing was told for TRAINER_AHEAD milliseconds.
  * TRAINER_PARTNERED: each step waits so many milliseconds for a copy on another node, and says
  * "partnered" where it has one or is committed. TRAINER_FILE: each step has that file, too.
+ * TRAINER_STREAMS: each step has so many streams, none of which the session's memory holds.
  * TRAINER_RAW: what it calls the bytes beside its tensors, "state" by default.
  * TRAINER_EVERY: so many milliseconds lie between the ends of two saves.
  * CAIRN_TEST_BEHIND: a save is copied beside the training, and its memory is overwritten as soon as
@@ -23,6 +24,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <cairn/items.h>
 #include <cairn/stage.h>
 
 #define ROWS_PER_RANK 16
@@ -31,12 +33,14 @@
 #define GONE_PAUSE_MS 100
 #define STEPS_MAX 64
 #define RAW_BYTES 12345
+#define STREAM_BYTES 300000 /* and one more each; as in tests/e2e/test_partner.py */
+#define STREAM_STEP 4096
 
 struct job {
     const char *hold;
     uint32_t timeout_ms, ahead_ms, partnered_ms, every_ms;
     unsigned rank, ranks;
-    uint64_t rows, steps[STEPS_MAX];
+    uint64_t rows, bytes, steps[STEPS_MAX];
     int step_count;
 };
 
@@ -79,6 +83,45 @@ static enum cairn_code save_file(struct cairn_save *save, const struct job *job,
     return code;
 }
 
+static enum cairn_code write_stream(struct cairn_stream *stream, const uint8_t *from,
+                                    uint64_t bytes, struct cairn_error *err) {
+    enum cairn_code code = CAIRN_OK;
+    for (uint64_t done = 0; done < bytes && code == CAIRN_OK;) {
+        uint64_t size = bytes - done < 100000 ? bytes - done : 100000;
+        code = cairn_stream_write(stream, from + done, size, err);
+        done += size;
+    }
+    return code;
+}
+
+static enum cairn_code save_stream(struct cairn_save *save, unsigned number, const uint8_t *memory,
+                                   struct cairn_error *err) {
+    struct cairn_stream *stream = NULL;
+    char name[64];
+    snprintf(name, sizeof name, "stream %u", number);
+    enum cairn_code code = cairn_save_stream(save, name, CAIRN_LOCAL, &stream, err);
+    if (code == CAIRN_OK)
+        code = write_stream(stream, memory + number * STREAM_STEP, STREAM_BYTES + number, err);
+    if (code == CAIRN_OK) code = cairn_stream_close(stream, err);
+    cairn_stream_free(stream);
+    return code;
+}
+
+/* An open stream has taken the session's memory meanwhile, and is dropped. */
+static enum cairn_code save_streams(struct cairn_save *save, const struct job *job,
+                                    const uint8_t *memory, struct cairn_error *err) {
+    const char *count = getenv("TRAINER_STREAMS");
+    struct cairn_stream *full = NULL;
+    if (!count) return CAIRN_OK;
+    enum cairn_code code = cairn_save_stream(save, "full", CAIRN_LOCAL, &full, err);
+    for (uint64_t done = 0; done < job->bytes && code == CAIRN_OK; done += STREAM_STEP)
+        code = cairn_stream_write(full, memory, STREAM_STEP, err);
+    for (unsigned i = 0; i < strtoul(count, NULL, 10) && code == CAIRN_OK; i++)
+        code = save_stream(save, i, memory, err);
+    cairn_stream_free(full);
+    return code;
+}
+
 static enum cairn_code stage(struct cairn_save *save, const struct job *job, uint32_t *memory,
                              struct cairn_error *err) {
     if (!getenv("CAIRN_TEST_BEHIND")) return cairn_save_stage(save, err);
@@ -115,6 +158,7 @@ static enum cairn_code save_step(struct cairn_session *session, const struct job
     if (code == CAIRN_OK) code = cairn_save_tensor(save, &piece, err);
     if (code == CAIRN_OK) code = cairn_save_raw(save, raw ? raw : "state", memory, RAW_BYTES, err);
     if (code == CAIRN_OK) code = save_file(save, job, err);
+    if (code == CAIRN_OK) code = save_streams(save, job, (uint8_t *)memory, err);
     if (code == CAIRN_OK) code = stage(save, job, memory, err);
     /* Gone: it is sealed with the uploader that comes back, or the wait says why not. From begin
      * the same code says that nothing was made. */
@@ -195,6 +239,7 @@ int main(int argc, char **argv) {
     const char *every = getenv("TRAINER_EVERY");
     job.every_ms = every ? (uint32_t)strtoul(every, NULL, 10) : 0;
     if (rows) job.rows = strtoull(rows, NULL, 10);
+    job.bytes = job.rows * COLUMNS * 4 + (UINT64_C(4) << 20);
     job.rank = (unsigned)strtoul(argv[2], NULL, 10);
     job.ranks = (unsigned)strtoul(argv[3], NULL, 10);
     for (int i = 4; i < argc && job.step_count < STEPS_MAX; i++)
@@ -204,7 +249,7 @@ int main(int argc, char **argv) {
                                          .rank = job.rank,
                                          .world_size = job.ranks,
                                          .local_world_size = job.ranks > 1 ? job.ranks / 2 : 1,
-                                         .bytes = job.rows * COLUMNS * 4 + (UINT64_C(4) << 20),
+                                         .bytes = job.bytes,
                                          .resume = getenv("CAIRN_RESUME"),
                                          .timeout_ms = job.timeout_ms};
     enum cairn_code code = cairn_open(&options, &session, &resume, &err);

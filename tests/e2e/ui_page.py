@@ -44,8 +44,18 @@ class Page(unittest.TestCase):
         self.addCleanup(self.world.close)
         self.browser = browser.anew()
 
-    def go(self, view="#/"):
+    def go(self, view="#/", *texts):
+        """texts: what the view shows then."""
         self.browser.open(f"{self.world.url}/ui/{view}")
+        for text in texts:
+            self.browser.has(text)
+
+    def done(self, button, says=None):
+        """A button, and the one that confirms it."""
+        self.browser.click("button", button)
+        self.browser.click("dialog button.main")
+        if says:
+            self.browser.has(says)
 
     def put(self, step, files=None, run=RUN, more=()):
         folder = self.world.root / f"put-{step}"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Boxes against counting every element, and tensors that are put together from them. */
-#include <stdlib.h>
-
 #include "api/table/dtype.h"
 #include "formats/assembly/assembly.h"
 #include "tests/harness.h"
@@ -213,8 +211,7 @@ TEST(boxes_that_are_rows_become_pieces_in_the_tensors_order) {
     struct cairn_assembly assembly = {0};
     REQUIRE(build(&of, &assembly, file, &input) == CAIRN_OK);
     EXPECT(!assembly.tensors[0].boxed);
-    EXPECT_EQ_U64(assembly.tensors[0].piece_count, 2);
-    EXPECT_EQ_U64(assembly.pieces[0].offset_bytes, 24);
+    EXPECT_ALL_U64(assembly.tensors[0].piece_count, 2, assembly.pieces[0].offset_bytes, 24);
     cairn_assembly_release(&assembly);
 }
 

@@ -39,19 +39,16 @@ TEST(an_item_is_given_as_the_bytes_that_it_has_and_as_nothing_else) {
 }
 
 TEST(every_half_and_every_bfloat16_becomes_the_float_that_it_is) {
-    static const struct {
-        unsigned dtype;
-        int exponent_bits, mantissa_bits;
-    } kinds[] = {{CAIRN_DTYPE_F16, 5, 10}, {CAIRN_DTYPE_BF16, 8, 7}};
-    for (size_t k = 0; k < CAIRN_COUNT(kinds); k++) {
+    EACH(one, FIELDS(unsigned dtype; int exponent_bits, mantissa_bits), {CAIRN_DTYPE_F16, 5, 10},
+         {CAIRN_DTYPE_BF16, 8, 7}) {
         static uint16_t from[65536], back[65536];
         static float into[65536];
         size_t wrong = 0;
         for (uint32_t i = 0; i < 65536; i++) from[i] = (uint16_t)i;
-        cairn_convert(kinds[k].dtype, from, CAIRN_DTYPE_F32, into, 65536);
-        cairn_convert(CAIRN_DTYPE_F32, into, kinds[k].dtype, back, 65536);
+        cairn_convert(one->dtype, from, CAIRN_DTYPE_F32, into, 65536);
+        cairn_convert(CAIRN_DTYPE_F32, into, one->dtype, back, 65536);
         for (uint32_t i = 0; i < 65536; i++) {
-            double wanted = meaning(i, kinds[k].exponent_bits, kinds[k].mantissa_bits);
+            double wanted = meaning(i, one->exponent_bits, one->mantissa_bits);
             wrong += !same(into[i], wanted);
             wrong += isnan(wanted) ? !signbit(into[i]) != !(i >> 15) : back[i] != i;
         }
@@ -87,9 +84,8 @@ static bool is_nearest(double value, uint16_t got, unsigned dtype) {
 }
 
 TEST(floats_are_rounded_to_the_nearest_and_ties_to_the_even_one) {
-    static const unsigned kinds[] = {CAIRN_DTYPE_F16, CAIRN_DTYPE_BF16};
     uint64_t seed = cairn_test_seed();
-    for (size_t k = 0; k < CAIRN_COUNT(kinds); k++) {
+    EACH_OF(unsigned, number, CAIRN_DTYPE_F16, CAIRN_DTYPE_BF16) {
         static float from[200000];
         static uint16_t into[200000];
         size_t wrong = 0, count = CAIRN_COUNT(from);
@@ -100,26 +96,20 @@ TEST(floats_are_rounded_to_the_nearest_and_ties_to_the_even_one) {
             if (i % 4 == 3) bits += (bits >> 20 & 1) ? 1 : (uint32_t)-1;
             from[i] = float_of(bits);
         }
-        cairn_convert(CAIRN_DTYPE_F32, from, kinds[k], into, count);
-        for (size_t i = 0; i < count; i++) wrong += !is_nearest(from[i], into[i], kinds[k]);
+        cairn_convert(CAIRN_DTYPE_F32, from, number, into, count);
+        for (size_t i = 0; i < count; i++) wrong += !is_nearest(from[i], into[i], number);
         EXPECT_EQ_U64(wrong, 0);
     }
 }
 
 TEST(the_edges_of_a_half_are_where_they_belong) {
-    static const struct {
-        float from;
-        uint16_t half;
-    } edges[] = {
-        {65504.0f, 0x7bff},   {65519.996f, 0x7bff},   {65520.0f, 0x7c00},     {-65520.0f, 0xfc00},
-        {0x1p-24f, 0x0001},   {0x1p-25f, 0x0000},     {0x1.8p-25f, 0x0001},   {0x1p-14f, 0x0400},
-        {-0.0f, 0x8000},      {0x1.ff8p-15f, 0x03ff}, {0x1.ffcp-15f, 0x0400}, {1.0f, 0x3c00},
-        {0x1.002p0f, 0x3c00}, {0x1.006p0f, 0x3c02},
-    };
-    for (size_t i = 0; i < CAIRN_COUNT(edges); i++) {
+    EACH(one, FIELDS(float from; uint16_t half), {65504.0f, 0x7bff}, {65519.996f, 0x7bff},
+         {65520.0f, 0x7c00}, {-65520.0f, 0xfc00}, {0x1p-24f, 0x0001}, {0x1p-25f, 0x0000},
+         {0x1.8p-25f, 0x0001}, {0x1p-14f, 0x0400}, {-0.0f, 0x8000}, {0x1.ff8p-15f, 0x03ff},
+         {0x1.ffcp-15f, 0x0400}, {1.0f, 0x3c00}, {0x1.002p0f, 0x3c00}, {0x1.006p0f, 0x3c02}) {
         uint16_t half = 0;
-        cairn_convert(CAIRN_DTYPE_F32, &edges[i].from, CAIRN_DTYPE_F16, &half, 1);
-        EXPECT_EQ_U64(half, edges[i].half);
+        cairn_convert(CAIRN_DTYPE_F32, &one->from, CAIRN_DTYPE_F16, &half, 1);
+        EXPECT_EQ_U64(half, one->half);
     }
 }
 

@@ -6,24 +6,19 @@
 #include "tests/harness.h"
 
 TEST(a_tensor_begins_a_file_when_the_one_before_would_grow_beyond_its_bound) { /* safetensors.h#5 */
-    static const struct {
-        uint64_t bytes;
-        bool begins;
-    } tensors[] = {
-        {40, true},         {60, false}, /* exactly full */
-        {1, true},          {99, false},        {0, false},
-        {1, true},          {500, true},        /* larger than a file: one of its own */
-        {1, true},          {UINT64_MAX, true}, /* and no sum wraps */
-        {UINT64_MAX, true},
-    };
     struct cairn_model_split split = {.file_bytes_max = 100}, whole = {0};
     size_t files = 0;
-    for (size_t i = 0; i < CAIRN_COUNT(tensors); i++) {
-        files += tensors[i].begins;
-        if (!EXPECT(cairn_model_split_begins(&split, tensors[i].bytes) == tensors[i].begins))
-            printf("    tensor %zu\n", i);
+    EACH(row, FIELDS(uint64_t bytes; bool begins), {40, true}, {60, false}, /* exactly full */
+         {1, true}, {99, false}, {0, false}, {1, true},
+         {500, true},                   /* larger than a file: one of its own */
+         {1, true}, {UINT64_MAX, true}, /* and no sum wraps */
+         {UINT64_MAX, true}) {
+        files += row->begins;
+        if (!EXPECT(cairn_model_split_begins(&split, row->bytes) == row->begins))
+            printf("    tensor %zu\n", AT(row));
         EXPECT_EQ_U64(split.file_count, files);
-        EXPECT(cairn_model_split_begins(&whole, 1 + i) == !i); /* without a bound there is one */
+        EXPECT(cairn_model_split_begins(&whole, 1 + AT(row)) ==
+               !AT(row)); /* without a bound there is one */
     }
     EXPECT_EQ_U64(whole.file_count, 1);
 }
@@ -48,18 +43,14 @@ TEST(one_file_has_the_plain_name_and_several_say_which_of_how_many) { /* safeten
 }
 
 TEST(floats_become_what_is_wanted_and_all_else_stays) { /* safetensors.h#7 */
-    EXPECT_EQ_U64(cairn_model_dtype(CAIRN_VIEW("w"), CAIRN_DTYPE_F32, CAIRN_DTYPE_BF16),
-                  CAIRN_DTYPE_BF16);
-    EXPECT_EQ_U64(cairn_model_dtype(CAIRN_VIEW("w"), CAIRN_DTYPE_F32, CAIRN_DTYPE_NONE),
-                  CAIRN_DTYPE_F32);
-    EXPECT_EQ_U64(cairn_model_dtype(CAIRN_VIEW("w"), CAIRN_DTYPE_I64, CAIRN_DTYPE_BF16),
-                  CAIRN_DTYPE_I64);
-    EXPECT_EQ_U64(cairn_model_dtype(CAIRN_VIEW("w"), CAIRN_DTYPE_U8, CAIRN_DTYPE_F16),
-                  CAIRN_DTYPE_U8);
+    EXPECT_ALL_U64(
+        cairn_model_dtype(CAIRN_VIEW("w"), CAIRN_DTYPE_F32, CAIRN_DTYPE_BF16), CAIRN_DTYPE_BF16,
+        cairn_model_dtype(CAIRN_VIEW("w"), CAIRN_DTYPE_F32, CAIRN_DTYPE_NONE), CAIRN_DTYPE_F32,
+        cairn_model_dtype(CAIRN_VIEW("w"), CAIRN_DTYPE_I64, CAIRN_DTYPE_BF16), CAIRN_DTYPE_I64,
+        cairn_model_dtype(CAIRN_VIEW("w"), CAIRN_DTYPE_U8, CAIRN_DTYPE_F16), CAIRN_DTYPE_U8);
 }
 
-TEST(the_index_names_the_file_of_each_tensor) {
-    struct cairn_error err = {0};
+TEST(the_index_names_the_file_of_each_tensor, err) {
     CAIRN_AUTO(buf) text = {0};
     CAIRN_AUTO_JSON json_t *map = json_object();
     EXPECT(cairn_model_index_add(map, CAIRN_VIEW("b.weight"), "two"));

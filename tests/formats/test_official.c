@@ -2,11 +2,8 @@
 /* ctest: labels=python */
 /* The official Python library reads what we write, and we read what it writes. */
 #include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "api/table/dtype.h"
-#include "common/file.h"
 #include "formats/safetensors.h"
 #include "tests/harness.h"
 
@@ -34,9 +31,7 @@ static const char *path_of(const char *name, char ret[512]) {
     return ret;
 }
 
-TEST(the_official_library_reads_a_shard_that_we_write) {
-    struct cairn_error err = {0};
-    CAIRN_AUTO(buf) file = {0};
+TEST(the_official_library_reads_a_shard_that_we_write, err) {
     char path[512];
     uint64_t file_bytes = 0;
     struct cairn_safetensors_entry entries[] = {
@@ -58,7 +53,8 @@ TEST(the_official_library_reads_a_shard_that_we_write) {
         {.name = CAIRN_VIEW("mask"), .dtype = CAIRN_DTYPE_BOOL, .dimension_count = 1, .shape = {3}},
     };
     if (library_is_missing()) SKIP("python3 with safetensors and numpy is not installed");
-    REQUIRE_OK(cairn_safetensors_write(entries, CAIRN_COUNT(entries), &file, &file_bytes, &err));
+    WITH_OK(buf, file,
+            cairn_safetensors_write(entries, CAIRN_COUNT(entries), NULL, &file, &file_bytes, &err));
     for (uint8_t i = 0; file.size < file_bytes; i = (uint8_t)((i + 1) % 2))
         REQUIRE_OK(cairn_buf_append(&file, &i, 1, &err));
     REQUIRE_OK(
@@ -84,8 +80,7 @@ TEST(the_official_library_reads_a_shard_that_we_write) {
         0);
 }
 
-TEST(the_official_library_reads_a_shard_with_types_that_it_has_no_name_for) {
-    struct cairn_error err = {0};
+TEST(the_official_library_reads_a_shard_with_types_that_it_has_no_name_for, err) {
     CAIRN_AUTO(buf) file = {0};
     static char names[64][24];
     struct cairn_safetensors_entry entries[64];
@@ -102,7 +97,7 @@ TEST(the_official_library_reads_a_shard_with_types_that_it_has_no_name_for) {
                                                           .shape = {3, 8}};
         count++;
     }
-    REQUIRE_OK(cairn_safetensors_write(entries, count, &file, &file_bytes, &err));
+    REQUIRE_OK(cairn_safetensors_write(entries, count, NULL, &file, &file_bytes, &err));
     for (uint8_t i = 0; file.size < file_bytes; i = (uint8_t)((i + 1) % 60))
         REQUIRE_OK(cairn_buf_append(&file, &i, 1, &err));
     REQUIRE_OK(
@@ -125,10 +120,7 @@ TEST(the_official_library_reads_a_shard_with_types_that_it_has_no_name_for) {
                   0);
 }
 
-TEST(we_read_a_file_that_the_official_library_writes) {
-    struct cairn_error err = {0};
-    CAIRN_AUTO(buf) file = {0};
-    CAIRN_AUTO(safetensors) opened = {0};
+TEST(we_read_a_file_that_the_official_library_writes, err) {
     char path[512];
     if (library_is_missing()) SKIP("python3 with safetensors and numpy is not installed");
     REQUIRE(python("import sys, numpy as np\n"
@@ -137,14 +129,14 @@ TEST(we_read_a_file_that_the_official_library_writes) {
                    "  's': np.array(7, dtype=np.int64), 'e': np.zeros((0, 2), np.uint8),\n"
                    "  'h': np.ones(3, np.float16)}, sys.argv[1], metadata={'k': 'v'})\n",
                    path_of("theirs.safetensors", path)) == 0);
-    REQUIRE_OK(cairn_file_load(path, &file, &err));
-    REQUIRE_OK(cairn_safetensors_open(cairn_buf_view(&file), file.size, &opened, &err));
+    WITH_OK(buf, file, cairn_file_load(path, &file, &err));
+    WITH_OK(safetensors, opened,
+            cairn_safetensors_open(cairn_buf_view(&file), file.size, &opened, &err));
     REQUIRE(opened.count == 4);
     for (size_t i = 0; i < opened.count; i++) {
         const struct cairn_safetensors_entry *at = &opened.entries[i];
         if (at->name.size != 1 || *(const char *)at->name.data != 'w') continue;
-        EXPECT_EQ_U64(at->dtype, CAIRN_DTYPE_F32);
-        EXPECT_EQ_U64(at->shape[0] * 10 + at->shape[1], 34);
+        EXPECT_ALL_U64(at->dtype, CAIRN_DTYPE_F32, at->shape[0] * 10 + at->shape[1], 34);
         float value = 0;
         memcpy(&value, file.data + at->offset_bytes + 4 * 11, sizeof value);
         EXPECT(value > 10.9f);

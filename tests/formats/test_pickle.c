@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pickles that Python wrote in all its protocols, and such as no pickler would write. */
-#include "common/file.h"
 #include "formats/torch/pickle.h"
 #include "tests/harness.h"
 
@@ -53,15 +52,13 @@ static void expect_plain(const struct cairn_pickle *pickle) {
     EXPECT(get(pickle, "f") == a); /* kept once, found twice */
 }
 
-TEST(what_python_pickled_in_any_protocol_is_the_same_values) {
-    struct cairn_error err = {0};
+TEST(what_python_pickled_in_any_protocol_is_the_same_values, err) {
     for (int protocol = 0; protocol <= 5; protocol++) {
-        char path[256];
-        CAIRN_AUTO(buf) bytes = {0};
-        CAIRN_AUTO(pickle) pickle = {0};
-        snprintf(path, sizeof path, "tests/vectors/torch/plain%d.pkl", protocol);
-        REQUIRE_OK(cairn_file_load(cairn_test_file(path), &bytes, &err));
-        REQUIRE_OK(cairn_pickle_read(cairn_buf_view(&bytes), allow_one, &pickle, &err));
+        WITH_OK(buf, bytes,
+                cairn_file_load(cairn_test_file(TEXT("tests/vectors/torch/plain%d.pkl", protocol)),
+                                &bytes, &err));
+        WITH_OK(pickle, pickle,
+                cairn_pickle_read(cairn_buf_view(&bytes), allow_one, &pickle, &err));
         EXPECT_EQ_U64(pickle.read_bytes, bytes.size);
         expect_plain(&pickle);
     }
@@ -80,63 +77,50 @@ static enum cairn_code read_bytes(const char *data, size_t size, struct cairn_er
 }
 
 TEST(what_no_pickler_writes_is_refused) {
-    static const struct bytes wrong[] = {
-        PICKLE(""),                    /* nothing */
-        PICKLE("."),                   /* ends with nothing on the stack */
-        PICKLE("N"),                   /* no STOP */
-        PICKLE("0."),                  /* takes from an empty stack */
-        PICKLE("N0(N0."),              /* takes below the mark */
-        PICKLE("e."),                  /* no mark */
-        PICKLE("Ne."),                 /* no mark either */
-        PICKLE("(]Ne."),               /* items for what lies above the mark */
-        PICKLE("N(Ne."),               /* items for None */
-        PICKLE("}(Nu."),               /* a key without a value */
-        PICKLE("(Nd."),                /* the same */
-        PICKLE("h\x05."),              /* asks for what was not kept */
-        PICKLE("Nr\xff\xff\xff\x7f."), /* keeps under a number of 2^31 */
-        PICKLE("Np-1\n."),             /* and of -1 */
-        PICKLE("X\xff\xff\xff\xff"
-               "abc."),                                  /* a text of 4 GiB in 3 bytes */
-        PICKLE("\x8d\xff\xff\xff\xff\xff\xff\xff\x7f."), /* of 2^63 */
-        PICKLE("\x8b\xff\xff\xff\xff."),                 /* a number of 4 GiB */
-        PICKLE("X\x02\x00\x00\x00\xff\xfe."),            /* a text that is none */
-        PICKLE("Vnot \\ud800\n."),                       /* half a character */
-        PICKLE("I12x\n."),
-        PICKLE("I\n."),
-        PICKLE("F1.2.3\n."),
-        PICKLE("I12"),
-        PICKLE("S'open\n."),
-        PICKLE("S'\\q'\n."),
-        PICKLE("K"),
-        PICKLE("\x95\x01"),
-        PICKLE("N)R."),                    /* calls None */
-        PICKLE("cmod\nthing\nNR."),        /* arguments that are no tuple */
-        PICKLE("cmod\nthing\n)RNbN\x93."), /* a name that is no text */
-        PICKLE("NNb."),                    /* state for None */
-        PICKLE("(o."),                     /* an instance of no class */
-        PICKLE("\xff."),
-        PICKLE("\x00."), /* no opcodes */
-    };
-    for (size_t i = 0; i < CAIRN_COUNT(wrong); i++) {
+    EACH_OF(struct bytes, one, PICKLE(""), /* nothing */
+            PICKLE("."),                   /* ends with nothing on the stack */
+            PICKLE("N"),                   /* no STOP */
+            PICKLE("0."),                  /* takes from an empty stack */
+            PICKLE("N0(N0."),              /* takes below the mark */
+            PICKLE("e."),                  /* no mark */
+            PICKLE("Ne."),                 /* no mark either */
+            PICKLE("(]Ne."),               /* items for what lies above the mark */
+            PICKLE("N(Ne."),               /* items for None */
+            PICKLE("}(Nu."),               /* a key without a value */
+            PICKLE("(Nd."),                /* the same */
+            PICKLE("h\x05."),              /* asks for what was not kept */
+            PICKLE("Nr\xff\xff\xff\x7f."), /* keeps under a number of 2^31 */
+            PICKLE("Np-1\n."),             /* and of -1 */
+            PICKLE("X\xff\xff\xff\xff"
+                   "abc."),                                  /* a text of 4 GiB in 3 bytes */
+            PICKLE("\x8d\xff\xff\xff\xff\xff\xff\xff\x7f."), /* of 2^63 */
+            PICKLE("\x8b\xff\xff\xff\xff."),                 /* a number of 4 GiB */
+            PICKLE("X\x02\x00\x00\x00\xff\xfe."),            /* a text that is none */
+            PICKLE("Vnot \\ud800\n."),                       /* half a character */
+            PICKLE("I12x\n."), PICKLE("I\n."), PICKLE("F1.2.3\n."), PICKLE("I12"),
+            PICKLE("S'open\n."), PICKLE("S'\\q'\n."), PICKLE("K"), PICKLE("\x95\x01"),
+            PICKLE("N)R."),                    /* calls None */
+            PICKLE("cmod\nthing\nNR."),        /* arguments that are no tuple */
+            PICKLE("cmod\nthing\n)RNbN\x93."), /* a name that is no text */
+            PICKLE("NNb."),                    /* state for None */
+            PICKLE("(o."),                     /* an instance of no class */
+            PICKLE("\xff."), PICKLE("\x00."),
+            /* no opcodes */) {
         struct cairn_error err = {0};
-        enum cairn_code code = read_bytes(wrong[i].data, wrong[i].size, &err);
+        enum cairn_code code = read_bytes(one.data, one.size, &err);
         cairn_test_check(code == CAIRN_INVALID && err.message[0], __FILE__, __LINE__,
-                         "pickle %zu: %s %s", i, cairn_code_info(code)->name, err.message);
+                         "pickle %zu: %s %s", AT_OF(one), cairn_code_info(code)->name, err.message);
     }
 }
 
-TEST(a_name_that_the_judge_refuses_is_an_error_with_the_name) {
-    static const struct bytes asking[] = {
-        PICKLE("cos\nsystem\n(S'true'\ntR."),
-        PICKLE("\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x04true\x85R."),
-        PICKLE("(S'true'\nios\nsystem\n."),
-    };
-    for (size_t i = 0; i < CAIRN_COUNT(asking); i++) {
-        struct cairn_error err = {0};
-        EXPECT_CODE(read_bytes(asking[i].data, asking[i].size, &err), CAIRN_UNSUPPORTED);
-        EXPECT(strstr(err.message, "os.system, which is not run here") != NULL);
+TEST(a_name_that_the_judge_refuses_is_an_error_with_the_name, err) {
+    EACH_OF(struct bytes, one, PICKLE("cos\nsystem\n(S'true'\ntR."),
+            PICKLE("\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x04true\x85R."),
+            PICKLE("(S'true'\nios\nsystem\n.")) {
+        err = (struct cairn_error){0};
+        EXPECT_FAILS(read_bytes(one.data, one.size, &err), CAIRN_UNSUPPORTED,
+                     "os.system, which is not run here");
     }
-    struct cairn_error err = {0};
     static const struct bytes unsupported[] = {PICKLE("\x82\x01."), PICKLE("\x97."),
                                                PICKLE("\x80\x06N.")};
     for (size_t i = 0; i < CAIRN_COUNT(unsupported); i++)
@@ -144,23 +128,20 @@ TEST(a_name_that_the_judge_refuses_is_an_error_with_the_name) {
 }
 
 /* Whatever way an instance is made: each is an object, and the values beside it are read. */
-TEST(an_unknown_name_is_kept_as_its_text) {
-    static const struct bytes holding[] = {
-        PICKLE("(ca.b\nC.D\n)R}S'k'\nK\x01sbt."),
-        PICKLE("\x80\x04(\x8c\x03"
-               "a.b\x8c\x03"
-               "C.D\x93)\x81}\x8c\x01kK\x01sbt."),
-        PICKLE("((ia.b\nC.D\n}S'k'\nK\x01sbt."),
-        PICKLE("((ca.b\nC.D\no}S'k'\nK\x01sbt."),
-        PICKLE("(ca.b\nC.D\n)}\x92}S'k'\nK\x01sbt."),
-        PICKLE("(ca.b\nC.D\n(ca.b\nE\ntR)R}S'k'\nK\x01sbt."), /* made by what was made */
-    };
-    for (size_t i = 0; i < CAIRN_COUNT(holding); i++) {
-        struct cairn_error err = {0};
-        CAIRN_AUTO(pickle) pickle = {0};
+TEST(an_unknown_name_is_kept_as_its_text, err) {
+    EACH_OF(struct bytes, one, PICKLE("(ca.b\nC.D\n)R}S'k'\nK\x01sbt."),
+            PICKLE("\x80\x04(\x8c\x03"
+                   "a.b\x8c\x03"
+                   "C.D\x93)\x81}\x8c\x01kK\x01sbt."),
+            PICKLE("((ia.b\nC.D\n}S'k'\nK\x01sbt."), PICKLE("((ca.b\nC.D\no}S'k'\nK\x01sbt."),
+            PICKLE("(ca.b\nC.D\n)}\x92}S'k'\nK\x01sbt."),
+            PICKLE("(ca.b\nC.D\n(ca.b\nE\ntR)R}S'k'\nK\x01sbt."),
+            /* made by what was made */) {
+        err = (struct cairn_error){0};
         cairn_pickle_ref found = 0;
-        REQUIRE_OK(cairn_pickle_read((struct cairn_view){holding[i].data, holding[i].size},
-                                     allow_one, &pickle, &err));
+        WITH_OK(
+            pickle, pickle,
+            cairn_pickle_read((struct cairn_view){one.data, one.size}, allow_one, &pickle, &err));
         const struct cairn_pickle_value *object =
             at(&pickle, cairn_pickle_at(&pickle, pickle.root), 0);
         REQUIRE(object->kind == CAIRN_PICKLE_OBJECT);
@@ -172,15 +153,13 @@ TEST(an_unknown_name_is_kept_as_its_text) {
         REQUIRE(name != NULL);
         EXPECT(!memcmp(name->module.data, "a.b", 3) && !memcmp(name->name.data, "C.D", 3));
     }
-    struct cairn_error err = {0};
     EXPECT_CODE(read_bytes("ca\xff\nb\n.", 7, &err), CAIRN_INVALID);
 }
 
-TEST(an_object_keeps_its_arguments_state_and_items) {
-    struct cairn_error err = {0};
-    CAIRN_AUTO(pickle) pickle = {0};
+TEST(an_object_keeps_its_arguments_state_and_items, err) {
     static const char bytes[] = "cmod\nthing\n(K\x01K\x02tR(S'k'\nK\x03u}S's'\nK\x04sb.";
-    REQUIRE_OK(
+    WITH_OK(
+        pickle, pickle,
         cairn_pickle_read((struct cairn_view){bytes, sizeof bytes - 1}, allow_one, &pickle, &err));
     const struct cairn_pickle_value *object = cairn_pickle_at(&pickle, pickle.root);
     REQUIRE(object->kind == CAIRN_PICKLE_OBJECT && object->count == 2);
@@ -195,32 +174,21 @@ TEST(an_object_keeps_its_arguments_state_and_items) {
 }
 
 TEST(numbers_of_any_length_keep_their_sign) {
-    static const struct {
-        struct bytes pickle;
-        int64_t value;
-    } cases[] = {
-        {PICKLE("\x8a\x00."), 0},
-        {PICKLE("\x8a\x01\xff."), -1},
-        {PICKLE("\x8a\x02\xff\x00."), 255},
-        {PICKLE("J\xff\xff\xff\xff."), -1},
-        {PICKLE("M\xff\xff."), 65535},
-        {PICKLE("I-12\n."), -12},
-        {PICKLE("L-12L\n."), -12},
-        {PICKLE("\x8a\x08\x00\x00\x00\x00\x00\x00\x00\x80."), INT64_MIN},
-    };
-    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+    EACH(one, FIELDS(struct bytes pickle; int64_t value), {PICKLE("\x8a\x00."), 0},
+         {PICKLE("\x8a\x01\xff."), -1}, {PICKLE("\x8a\x02\xff\x00."), 255},
+         {PICKLE("J\xff\xff\xff\xff."), -1}, {PICKLE("M\xff\xff."), 65535},
+         {PICKLE("I-12\n."), -12}, {PICKLE("L-12L\n."), -12},
+         {PICKLE("\x8a\x08\x00\x00\x00\x00\x00\x00\x00\x80."), INT64_MIN}) {
         struct cairn_error err = {0};
-        CAIRN_AUTO(pickle) pickle = {0};
-        struct cairn_view bytes = {cases[i].pickle.data, cases[i].pickle.size};
-        REQUIRE_OK(cairn_pickle_read(bytes, allow_one, &pickle, &err));
+        struct cairn_view bytes = {one->pickle.data, one->pickle.size};
+        WITH_OK(pickle, pickle, cairn_pickle_read(bytes, allow_one, &pickle, &err));
         const struct cairn_pickle_value *value = cairn_pickle_at(&pickle, pickle.root);
-        EXPECT(value->kind == CAIRN_PICKLE_INTEGER && value->integer == cases[i].value);
+        EXPECT(value->kind == CAIRN_PICKLE_INTEGER && value->integer == one->value);
     }
 }
 
 /* A reader that trusts lengths, or keeps each use of a value, dies of these. */
-TEST(memory_follows_the_bytes_and_not_the_numbers_in_them) {
-    struct cairn_error err = {0};
+TEST(memory_follows_the_bytes_and_not_the_numbers_in_them, err) {
     CAIRN_AUTO(buf) bytes = {.limit = 4 * CAIRN_MIB};
     for (int i = 0; i < 1000000; i++) REQUIRE_OK(cairn_buf_append(&bytes, "(", 1, &err));
     EXPECT_CODE(read_bytes(bytes.data, bytes.size, &err), CAIRN_INVALID);

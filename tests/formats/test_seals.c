@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A checksum is compared when its last byte was noted, whatever the order, and not before. */
-#include "common/crc.h"
 #include "formats/assembly/pieces.h"
 #include "tests/harness.h"
 
 #define SIZE 5000
-#define AT 100
+#define FIRST 100
 
 struct world {
-    uint8_t bytes[AT + SIZE + 100];
+    uint8_t bytes[FIRST + SIZE + 100];
     struct cairn_seals seals;
     struct cairn_input input;
 };
@@ -17,8 +16,8 @@ static void make(struct world *world, uint32_t wrong) {
     *world = (struct world){.input.name = "model.pt"};
     for (size_t i = 0; i < sizeof world->bytes; i++) world->bytes[i] = (uint8_t)(i * i + i / 7);
     const struct cairn_seal seal = {.input = 3,
-                                    .crc32 = cairn_crc32(world->bytes + AT, SIZE) ^ wrong,
-                                    .offset_bytes = AT,
+                                    .crc32 = cairn_crc32(world->bytes + FIRST, SIZE) ^ wrong,
+                                    .offset_bytes = FIRST,
                                     .size_bytes = SIZE};
     for (int again = 0; again < 2; again++) /* as tensors that share a storage do */
         EXPECT(cairn_seals_add(&world->seals, &seal, CAIRN_VIEW("a/data/7"), NULL) == CAIRN_OK);
@@ -42,13 +41,13 @@ TEST(bytes_that_are_noted_in_any_order_and_more_than_once_are_compared_once_all_
             make(&world, wrong);
             for (int i = 0; i < 400 && code == CAIRN_OK; i++) { /* not the last byte */
                 state = state * 1664525u + 1013904223u;
-                uint64_t begin = (state >> 8) % (AT + SIZE - 1);
+                uint64_t begin = (state >> 8) % (FIRST + SIZE - 1);
                 uint64_t end = begin + (state >> 16) % 300;
-                if (end >= AT + SIZE) end = AT + SIZE - 1;
+                if (end >= FIRST + SIZE) end = FIRST + SIZE - 1;
                 if (begin < end) code = note(&world, begin, end, &err);
             }
             EXPECT_CODE(code, CAIRN_OK);
-            code = note(&world, 0, AT + SIZE, &err);
+            code = note(&world, 0, FIRST + SIZE, &err);
             EXPECT_CODE(code, wrong ? CAIRN_CORRUPT : CAIRN_OK);
             if (wrong) EXPECT(strstr(err.message, "model.pt") && strstr(err.message, "a/data/7"));
             EXPECT_EQ_U64(world.seals.seals[0].noted_bytes, SIZE);
@@ -61,10 +60,10 @@ TEST(bytes_that_are_noted_in_any_order_and_more_than_once_are_compared_once_all_
 TEST(a_range_that_is_not_read_whole_or_of_another_file_is_not_compared) {
     struct world world;
     make(&world, 1);
-    EXPECT(note(&world, 0, AT + SIZE - 1, NULL) == CAIRN_OK);
-    EXPECT(cairn_seals_note(&world.seals, 2, &world.input, 0, world.bytes, AT + SIZE, NULL) ==
+    EXPECT(note(&world, 0, FIRST + SIZE - 1, NULL) == CAIRN_OK);
+    EXPECT(cairn_seals_note(&world.seals, 2, &world.input, 0, world.bytes, FIRST + SIZE, NULL) ==
            CAIRN_OK);
-    EXPECT(note(&world, AT + SIZE, AT + SIZE + 50, NULL) == CAIRN_OK);
+    EXPECT(note(&world, FIRST + SIZE, FIRST + SIZE + 50, NULL) == CAIRN_OK);
     EXPECT_EQ_U64(world.seals.seals[0].noted_bytes, SIZE - 1);
     cairn_seals_release(&world.seals);
 }

@@ -134,16 +134,14 @@ static enum cairn_code open_one(const struct entry *entry, struct cairn_error *e
     return code;
 }
 
-TEST(entries_whose_bytes_are_no_range_of_the_file_are_refused_by_name) {
-    struct cairn_error err = {0};
+TEST(entries_whose_bytes_are_no_range_of_the_file_are_refused_by_name, err) {
     EXPECT_CODE(open_one(&(struct entry){.name = "x", .content = "abc"}, &err), CAIRN_OK);
     EXPECT_CODE(open_one(&(struct entry){.name = "packed", .content = "abc", .method = 12}, &err),
                 CAIRN_UNSUPPORTED);
     EXPECT(strstr(err.message, "packed") && strstr(err.message, "compressed"));
     /* The last block, of three bytes that are no text of it. */
-    EXPECT_CODE(open_one(&(struct entry){.name = "deflated", .content = "abc", .method = 8}, &err),
-                CAIRN_CORRUPT);
-    EXPECT(strstr(err.message, "deflated") != NULL);
+    EXPECT_FAILS(open_one(&(struct entry){.name = "deflated", .content = "abc", .method = 8}, &err),
+                 CAIRN_CORRUPT, "deflated");
     EXPECT_CODE(open_one(&(struct entry){.name = "secret", .content = "abc", .flags = 1}, &err),
                 CAIRN_UNSUPPORTED);
     EXPECT(strstr(err.message, "secret") && strstr(err.message, "encrypted"));
@@ -155,15 +153,13 @@ TEST(entries_whose_bytes_are_no_range_of_the_file_are_refused_by_name) {
     EXPECT_CODE(
         open_one(&(struct entry){.name = "beside", .content = "abc", .header_offset = 4}, &err),
         CAIRN_INVALID);
-    EXPECT_CODE(open_one(&(struct entry){.name = "changed", .content = "abc", .crc32 = 1}, &err),
-                CAIRN_CORRUPT);
-    EXPECT(strstr(err.message, "changed") != NULL);
+    EXPECT_FAILS(open_one(&(struct entry){.name = "changed", .content = "abc", .crc32 = 1}, &err),
+                 CAIRN_CORRUPT, "changed");
     EXPECT_CODE(open_one(&(struct entry){.name = "\xff\xfe", .content = "abc"}, &err),
                 CAIRN_INVALID);
 }
 
-TEST(two_entries_of_one_name_or_of_another_number_are_refused) {
-    struct cairn_error err = {0};
+TEST(two_entries_of_one_name_or_of_another_number_are_refused, err) {
     for (int form = 0; form < 2; form++) {
         struct made made = {0};
         CAIRN_AUTO(zip) zip = {0};

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Inputs of parsers that open a path: memory that looks like a file, no disk. */
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "tests/fuzz/fuzz.h"
 

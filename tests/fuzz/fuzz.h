@@ -16,11 +16,18 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/buf.h"
+#include "tests/each.h"
 
 #define FUZZ(name, surface) void cairn_fuzz_##name(struct cairn_view input);
+#include "api/wire/frame.h"
+#include "api/wire/rights.h"
+#include "common/text.h"
 #include "tests/fuzz/targets.def"
+#include "uploader/journal/journal.h"
 #undef FUZZ
 
 /* Unlike assert, never compiled out; names what did not hold. */

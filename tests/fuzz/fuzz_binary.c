@@ -2,15 +2,12 @@
 /* Tables and layouts, frames of the socket, the journal. */
 #include <fcntl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "api/documents/names.h"
 #include "api/table/layout.h"
 #include "api/table/table.h"
-#include "api/wire/frame.h"
 #include "common/log.h"
 #include "tests/fuzz/fuzz.h"
-#include "uploader/journal/journal.h"
 
 static void walk_table(const struct cairn_table *table) {
     struct cairn_table_shard shard;
@@ -45,12 +42,14 @@ void cairn_fuzz_table(struct cairn_view input) {
     if (code) return;
     for (uint32_t i = 0; i < layout.name_count; i++) {
         struct cairn_view name;
-        uint32_t first, count, found = UINT32_MAX, owner, tensor;
+        uint32_t first, count, found = UINT32_MAX;
         cairn_layout_name_at(&layout, i, &name, &first, &count);
         FUZZ_HOLDS(cairn_layout_find(&layout, name, &found) && found == i);
         for (uint32_t j = 0; j < count; j++) {
-            cairn_layout_ref_at(&layout, first + j, &owner, &tensor);
-            FUZZ_HOLDS(owner < layout.table_count && tensor < layout.tables[owner].tensor_count);
+            struct cairn_tensor tensor;
+            size_t owner =
+                (size_t)(cairn_layout_tensor_at(&layout, first + j, &tensor) - layout.tables);
+            FUZZ_HOLDS(owner < layout.table_count && !cairn_view_compare(tensor.name, name));
         }
     }
     for (uint32_t i = 0; i < layout.table_count; i++) walk_table(&layout.tables[i]);

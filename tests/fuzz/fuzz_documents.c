@@ -4,12 +4,10 @@
 #include "api/documents/records.h"
 #include "api/wire/messages.h"
 #include "api/wire/policy.h"
-#include "api/wire/rights.h"
 #include "common/json.h"
-#include "common/text.h"
+#include "formats/assembly/assembly.h"
 #include "formats/safetensors.h"
-#include "formats/torch/torch_assembly.h"
-#include "formats/torch/torch_tree.h"
+#include "formats/torch/torch.h"
 #include "tests/fuzz/fuzz.h"
 
 static bool same(const struct cairn_buf *a, const struct cairn_buf *b) {

@@ -4,8 +4,6 @@
  * the right that it shows. A head that is taken is written again in one spelling and must be read
  * as the same; a right that is taken is signed again, and is good for that request alone.
  */
-#include "api/wire/rights.h"
-#include "common/text.h"
 #include "tests/fuzz/fuzz.h"
 #include "uploader/port/port.h"
 
@@ -69,11 +67,10 @@ static void is_good_for_one_request(const struct cairn_up_request_head *head) {
 }
 
 void cairn_fuzz_peer(struct cairn_view input) {
-    static const int refusals[] = {400, 405, 411, 417, 501, 505};
     struct cairn_up_request_head head;
     bool known = false;
     int status = cairn_up_head_read(input, &head);
-    for (size_t i = 0; i < CAIRN_COUNT(refusals); i++) known |= status == refusals[i];
+    EACH_OF(int, number, 400, 405, 411, 417, 501, 505) known |= status == number;
     FUZZ_HOLDS(!status || known);
     if (status) return;
     is_what_the_port_may_act_on(&head);

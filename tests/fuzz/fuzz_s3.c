@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What stores answer, what is signed, where keys are read from. */
-#include "common/text.h"
 #include "store/keys/credentials.h"
 #include "store/keys/profile.h"
 #include "store/keys/sigv4.h"

@@ -10,17 +10,13 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "api/wire/frame.h"
 #include "common/clock.h"
 #include "store/open.h"
 #include "store/store.h"
 #include "tests/fuzz/fuzz.h"
 #include "uploader/daemon.h"
 #include "uploader/fetch/fetch.h"
-#include "uploader/journal/journal.h"
 #include "uploader/mail.h"
 #include "uploader/saves/ranks.h"
 #include "uploader/saves/slabs.h"
@@ -214,6 +210,7 @@ static void attempt(struct scene *scene) {
     CAIRN_HOLD(&scene->up.lock);
     FUZZ_HOLDS(cairn_up_attempt_join(&scene->up, scene->grant, &scene->session->attempt, &err) ==
                CAIRN_OK);
+    scene->session->attempt->sessions++;
 }
 
 static bool take_frames(struct scene *scene) {
@@ -256,10 +253,9 @@ static bool send_frame(struct scene *scene, struct cairn_view message, unsigned 
 }
 
 static void remove_folder(const char *folder) {
-    static const char *const names[] = {"j", "j.lock", "j.new"};
     char path[80];
-    for (size_t i = 0; i < CAIRN_COUNT(names); i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+    EACH_TEXT(text, "j", "j.lock", "j.new") {
+        snprintf(path, sizeof path, "%s/%s", folder, text);
         unlink(path);
     }
     FUZZ_HOLDS(rmdir(folder) == 0);

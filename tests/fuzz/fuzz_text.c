@@ -4,7 +4,6 @@
 #include "api/wire/rest.h"
 #include "api/wire/routes.h"
 #include "common/config.h"
-#include "common/text.h"
 #include "server/reads/send.h"
 #include "store/time.h"
 #include "tests/fuzz/fuzz.h"
@@ -56,26 +55,22 @@ void cairn_fuzz_servers(struct cairn_view input) {
 
 /* Written as one segment, a name is found again as it is, and its bytes likewise. */
 static void written_whole(const char *tensor) {
-    static const struct {
-        const char *behind;
-        enum cairn_route_id id;
-    } forms[] = {{"", CAIRN_ROUTE_TENSOR_NAMED}, {"/data", CAIRN_ROUTE_TENSOR_NAMED_DATA}};
     struct cairn_error err = {0};
     CAIRN_AUTO(buf) coded = {0};
     FUZZ_HOLDS(!cairn_percent_encode(cairn_view_of(tensor), false, &coded, &err));
-    for (size_t i = 0; i < CAIRN_COUNT(forms); i++) {
+    EACH(row, FIELDS(const char *behind; enum cairn_route_id id), {"", CAIRN_ROUTE_TENSOR_NAMED},
+         {"/data", CAIRN_ROUTE_TENSOR_NAMED_DATA}) {
         const struct cairn_route *route = NULL;
         struct cairn_route_params params;
         CAIRN_AUTO(buf) path = {0};
         FUZZ_HOLDS(!cairn_buf_printf(&path, &err, "/v1/runs/p/r/checkpoints/1/tensors/%s%s",
-                                     coded.data, forms[i].behind));
+                                     coded.data, row->behind));
         FUZZ_HOLDS(!cairn_route_match("GET", cairn_buf_view(&path), &route, &params, &err));
-        FUZZ_HOLDS(route->id == forms[i].id && !strcmp(params.tensor, tensor));
+        FUZZ_HOLDS(route->id == row->id && !strcmp(params.tensor, tensor));
     }
 }
 
 void cairn_fuzz_route(struct cairn_view input) {
-    static const char *const methods[] = {"GET", "PUT", "POST", "DELETE", "HEAD"};
     struct cairn_error err = {0};
     struct cairn_view path, query_text;
     struct cairn_route_params params;
@@ -84,12 +79,12 @@ void cairn_fuzz_route(struct cairn_view input) {
     cairn_route_split(input, &path, &query_text);
     FUZZ_HOLDS(path.size <= input.size && query_text.size <= input.size);
     cairn_route_allow(path, allow);
-    for (size_t i = 0; i < CAIRN_COUNT(methods); i++) {
+    EACH_TEXT(text, "GET", "PUT", "POST", "DELETE", "HEAD") {
         const struct cairn_route *route = NULL;
-        enum cairn_code code = cairn_route_match(methods[i], path, &route, &params, &err);
+        enum cairn_code code = cairn_route_match(text, path, &route, &params, &err);
         FUZZ_SAYS_WHY(code, err);
         if (code) continue;
-        FUZZ_HOLDS(route && strstr(allow, methods[i]));
+        FUZZ_HOLDS(route && strstr(allow, text));
         if (params.shard[0]) FUZZ_HOLDS(!cairn_shard_name_check(cairn_view_of(params.shard), &err));
         if (params.run_name.run[0])
             FUZZ_HOLDS(cairn_name_valid(cairn_view_of(params.run_name.run)));
@@ -102,14 +97,13 @@ void cairn_fuzz_route(struct cairn_view input) {
 }
 
 void cairn_fuzz_range(struct cairn_view input) {
-    static const uint64_t sizes[] = {0, 1, 5, 1000, (UINT64_C(1) << 62) - 1};
     char *text = cairn_fuzz_text(input);
-    for (size_t i = 0; i < CAIRN_COUNT(sizes); i++) {
+    EACH_OF(uint64_t, number, 0, 1, 5, 1000, (UINT64_C(1) << 62) - 1) {
         struct cairn_error err = {0};
         uint64_t begin = 0, end = 0;
-        enum cairn_code code = cairn_srv_range_parse(text, sizes[i], &begin, &end, &err);
+        enum cairn_code code = srv_range_parse(text, number, &begin, &end, &err);
         FUZZ_SAYS_WHY(code, err);
-        FUZZ_HOLDS(code || (begin <= end && end <= sizes[i]));
+        FUZZ_HOLDS(code || (begin <= end && end <= number));
     }
     free(text);
 }

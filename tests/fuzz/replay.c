@@ -9,9 +9,7 @@
  *   tests_fuzz NAME --write-seeds DIR  the seeds that code makes, as files for libFuzzer
  */
 #include <dirent.h>
-#include <inttypes.h>
 
-#include "common/clock.h"
 #include "tests/api/mutate.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/harness.h"

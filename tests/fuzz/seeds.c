@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Good inputs of binary formats and messages, made by the product itself, so they follow it. */
-#include <unistd.h>
 
 #include "api/documents/digest.h"
 #include "api/documents/manifest.h"
@@ -8,11 +7,8 @@
 #include "api/table/dtype.h"
 #include "api/table/layout.h"
 #include "api/table/table.h"
-#include "api/wire/frame.h"
 #include "api/wire/messages.h"
-#include "api/wire/rights.h"
 #include "tests/fuzz/fuzz.h"
-#include "uploader/journal/journal.h"
 
 typedef void each_seed(struct cairn_view seed, void *owner);
 

@@ -90,8 +90,7 @@ static enum cairn_code stage(struct cairn_rank *rank, const void *memory, void *
     return code;
 }
 
-TEST(memory_of_a_gpu_is_staged_behind_its_stream_into_memory_that_is_page_locked) {
-    struct cairn_error err = {0};
+TEST(memory_of_a_gpu_is_staged_behind_its_stream_into_memory_that_is_page_locked, err) {
     CAIRN_AUTO(rank) rank = {0};
     const char *missing = no_gpu();
     if (missing) SKIP(missing);
@@ -128,7 +127,6 @@ TEST(memory_of_a_gpu_is_staged_behind_its_stream_into_memory_that_is_page_locked
 TEST(a_gpu_rounds_as_the_host_does_and_its_strides_are_the_hosts) {
     static const uint64_t shape[2] = {SIDE, SIDE};
     static const int64_t turned[2] = {1, SIDE};
-    static const unsigned dtypes[] = {CAIRN_DTYPE_BF16, CAIRN_DTYPE_F16};
     const char *missing = no_gpu();
     if (missing) SKIP(missing);
     CAIRN_AUTO_HEAP uint32_t *numbers = malloc(BYTES), *across = malloc(BYTES);
@@ -139,7 +137,7 @@ TEST(a_gpu_rounds_as_the_host_does_and_its_strides_are_the_hosts) {
         numbers[i] = (uint32_t)i << 16 | (uint32_t)(i >> 16) * 257;
     for (size_t i = 0; i < BYTES / 4; i++) across[i] = numbers[i % SIDE * SIDE + i / SIDE];
     REQUIRE(!cuda.copy(memory, numbers, BYTES, 1));
-    for (size_t i = 0; i < CAIRN_COUNT(dtypes); i++) {
+    EACH_OF(unsigned, number, CAIRN_DTYPE_BF16, CAIRN_DTYPE_F16) {
         struct cairn_error err = {0};
         struct cairn_save *save = NULL;
         CAIRN_AUTO(rank) rank = {0};
@@ -149,7 +147,7 @@ TEST(a_gpu_rounds_as_the_host_does_and_its_strides_are_the_hosts) {
         REQUIRE_OK(cairn_open(&options, &rank.session, NULL, &err));
         struct cairn_tensor_piece piece = {.size = sizeof piece,
                                            .name = "straight",
-                                           .dtype = i ? "F16" : "BF16",
+                                           .dtype = AT_OF(number) ? "F16" : "BF16",
                                            .source_dtype = "F32",
                                            .dimension_count = 2,
                                            .shape = shape,
@@ -163,18 +161,17 @@ TEST(a_gpu_rounds_as_the_host_does_and_its_strides_are_the_hosts) {
         EXPECT_CODE(cairn_save_tensor(save, &piece, &err), CAIRN_OK);
         EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_OK);
         cairn_save_free(save);
-        cairn_convert(CAIRN_DTYPE_F32, numbers, dtypes[i], expected, BYTES / 4);
+        cairn_convert(CAIRN_DTYPE_F32, numbers, number, expected, BYTES / 4);
         const uint8_t *at = cairn_staged_tensor(rank.fake, "straight", 1);
         EXPECT(at && memcmp(at, expected, BYTES / 2) == 0);
-        cairn_convert(CAIRN_DTYPE_F32, across, dtypes[i], expected, BYTES / 4);
+        cairn_convert(CAIRN_DTYPE_F32, across, number, expected, BYTES / 4);
         at = cairn_staged_tensor(rank.fake, "turned", 1);
         EXPECT(at && memcmp(at, expected, BYTES / 2) == 0);
     }
     cuda.release(memory);
 }
 
-TEST(a_shard_is_read_into_memory_of_a_gpu) {
-    struct cairn_error err = {0};
+TEST(a_shard_is_read_into_memory_of_a_gpu, err) {
     CAIRN_AUTO(rank) rank = {0};
     CAIRN_AUTO(staged_version) version = {0};
     struct cairn_restore *restore = NULL;

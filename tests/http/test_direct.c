@@ -5,12 +5,6 @@
  * both, cut at any place. What libcurl refuses must be refused, and what both accept must be the
  * same reply; the direct path may be stricter.
  */
-#include <pthread.h>
-#include <stdlib.h>
-#include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
-
 #include "common/http/http.h"
 #include "tests/harness.h"
 #include "tests/support/http_responder.h"
@@ -77,7 +71,6 @@ struct outcome {
 };
 
 static struct outcome ask(struct cairn_pair *pair, bool direct) {
-    char url[256];
     struct cairn_buf body = {.limit = REPLY_BYTES_MAX};
     struct outcome outcome = {0};
     struct cairn_error error = {0};
@@ -88,9 +81,8 @@ static struct outcome ask(struct cairn_pair *pair, bool direct) {
     pthread_mutex_lock(&pair->served.lock);
     pair->served.script = pair->script;
     pthread_mutex_unlock(&pair->served.lock);
-    snprintf(url, sizeof url, "%s/x", cairn_responder_url(pair->server));
     struct cairn_http_request request = {.method = "GET",
-                                         .url = url,
+                                         .url = TEXT("%s/x", cairn_responder_url(pair->server)),
                                          .reply_buf = &body,
                                          .stall_ms = 60000, /* the peer closes */
                                          .fresh_connection = true,
@@ -154,8 +146,7 @@ static const char *const good[] = {
 };
 
 TEST(good_replies_are_read_as_libcurl_reads_them_wherever_they_are_cut) {
-    CAIRN_AUTO(pair) pair = {0};
-    REQUIRE(open_pair(&pair));
+    WITH(pair, pair, open_pair(&pair));
     for (size_t i = 0; i < CAIRN_COUNT(good); i++) {
         set_script(&pair, good[i], 0);
         struct outcome curl = ask(&pair, false);
@@ -205,8 +196,7 @@ static const char *const bad[] = {
 };
 
 TEST(replies_that_could_be_read_in_two_ways_are_refused_wherever_they_are_cut) {
-    CAIRN_AUTO(pair) pair = {0};
-    REQUIRE(open_pair(&pair));
+    WITH(pair, pair, open_pair(&pair));
     for (size_t i = 0; i < CAIRN_COUNT(bad); i++) {
         set_script(&pair, bad[i], 0);
         for (size_t cut = 0; cut <= pair.script.size; cut += 3) {
@@ -255,8 +245,7 @@ static void mutate(struct script *script, uint32_t *state) {
  * about what was accepted only: of the rest some make 7.88 read memory that it has freed (folded
  * headers). */
 TEST(no_mutant_is_accepted_that_libcurl_refuses_or_reads_otherwise) {
-    CAIRN_AUTO(pair) pair = {0};
-    REQUIRE(open_pair(&pair));
+    WITH(pair, pair, open_pair(&pair));
     uint32_t state = 20240607, accepted = 0, refused = 0;
     for (uint32_t i = 0; i < MUTANTS; i++) {
         set_script(&pair, good[next_random(&state) % CAIRN_COUNT(good)], 0);

@@ -7,17 +7,9 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <openssl/ssl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <stdlib.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/time.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "common/clock.h"
 #include "common/http/inside.h"
 #include "tests/harness.h"
 #include "tests/support/certificate.h"
@@ -154,6 +146,19 @@ static struct cairn_http_request get_of(const struct cairn_peer *peer, struct ca
         .method = "GET", .url = peer->url, .reply_buf = reply, .direct = true, .stall_ms = 2000};
 }
 
+static void puts_body(struct cairn_http_request *request, struct cairn_view body) {
+    request->method = "PUT";
+    request->has_body = true;
+    request->body = body;
+}
+
+/* A peer that speaks so, and a request of it. */
+#define LINK(speak, tls)                                                                           \
+    CAIRN_AUTO(peer) peer = {0};                                                                   \
+    CAIRN_AUTO(buf) reply = {0};                                                                   \
+    REQUIRE(open_peer(&peer, speak, tls));                                                         \
+    struct cairn_http_request request = get_of(&peer, &reply)
+
 static void run_for(struct cairn_http_engine *engine, uint32_t ms) {
     uint64_t until = cairn_mono_ms() + ms;
     struct cairn_error error;
@@ -212,9 +217,8 @@ static void answer_twice(struct cairn_peer *peer, struct wire *wire) {
 /* common/http/inside.h#13, #5 */
 TEST(a_reply_that_nobody_asked_for_answers_no_later_request) {
     for (int tls = 0; tls < 2; tls++) {
-        CAIRN_AUTO(peer) peer = {0};
         struct cairn_error err = {0};
-        REQUIRE(open_peer(&peer, answer_twice, tls));
+        WITH(peer, peer, open_peer(&peer, answer_twice, tls));
         for (int i = 0; i < 4; i++) {
             CAIRN_AUTO(buf) reply = {0};
             struct cairn_http_request request = get_of(&peer, &reply);
@@ -234,12 +238,8 @@ static void answer_and_close(struct cairn_peer *peer, struct wire *wire) {
     atomic_store(&peer->ended_at_us, cairn_mono_us());
 }
 
-TEST(what_the_peer_has_closed_does_not_stay_open_here) {
-    CAIRN_AUTO(peer) peer = {0};
-    CAIRN_AUTO(buf) reply = {0};
-    struct cairn_error err = {0};
-    REQUIRE(open_peer(&peer, answer_and_close, false));
-    struct cairn_http_request request = get_of(&peer, &reply);
+TEST(what_the_peer_has_closed_does_not_stay_open_here, err) {
+    LINK(answer_and_close, false);
     REQUIRE_OK(cairn_http_perform(peer.engine, &request, &err));
     for (int i = 0; i < 50 && !atomic_load(&peer.ended_at_us); i++) run_for(peer.engine, 100);
     EXPECT(atomic_load(&peer.ended_at_us) != 0);
@@ -255,12 +255,8 @@ static void answer_soon(struct cairn_peer *peer, struct wire *wire) {
     }
 }
 
-TEST(a_reply_that_came_while_nobody_looked_is_no_stall) {
-    CAIRN_AUTO(peer) peer = {0};
-    CAIRN_AUTO(buf) reply = {0};
-    struct cairn_error err = {0};
-    REQUIRE(open_peer(&peer, answer_soon, false));
-    struct cairn_http_request request = get_of(&peer, &reply);
+TEST(a_reply_that_came_while_nobody_looked_is_no_stall, err) {
+    LINK(answer_soon, false);
     request.stall_ms = 500;
     REQUIRE_OK(cairn_http_submit(peer.engine, &request, &err));
     run_for(peer.engine, 50);
@@ -280,14 +276,9 @@ TEST(a_peer_that_takes_all_and_says_nothing_is_given_up_in_time) { /* S14 */
     CAIRN_AUTO_HEAP char *body = calloc(1, BODY_BYTES);
     REQUIRE(body);
     for (int tls = 0; tls < 2; tls++) {
-        CAIRN_AUTO(peer) peer = {0};
-        CAIRN_AUTO(buf) reply = {0};
         struct cairn_error err = {0};
-        REQUIRE(open_peer(&peer, take_and_be_silent, tls));
-        struct cairn_http_request request = get_of(&peer, &reply);
-        request.method = "PUT";
-        request.has_body = true;
-        request.body = (struct cairn_view){body, BODY_BYTES};
+        LINK(take_and_be_silent, tls);
+        puts_body(&request, (struct cairn_view){body, BODY_BYTES});
         request.stall_ms = 2000;
         uint64_t from = cairn_mono_ms();
         EXPECT(cairn_http_perform(peer.engine, &request, &err) == CAIRN_TIMEOUT);
@@ -322,9 +313,7 @@ TEST(a_peer_that_takes_slowly_what_was_sent_is_no_stall) { /* S14 */
         REQUIRE(body && open_peer(&peer, take_slowly, tls));
         REQUIRE(setsockopt(peer.listener, SOL_SOCKET, SO_RCVBUF, &small, sizeof small) == 0);
         struct cairn_http_request request = get_of(&peer, &reply);
-        request.method = "PUT";
-        request.has_body = true;
-        request.body = (struct cairn_view){body, SLOW_BYTES};
+        puts_body(&request, (struct cairn_view){body, SLOW_BYTES});
         request.stall_ms = 1000;
         REQUIRE_OK(cairn_http_perform(peer.engine, &request, &err));
         EXPECT(request.reply_at_us - request.sent_at_us > 1500000); /* else nothing was shown */
@@ -348,10 +337,9 @@ static void answer_after_renegotiation(struct cairn_peer *peer, struct wire *wir
     if (!SSL_renegotiate_pending(wire->tls)) say(wire, OK_HEAD "5\r\n\r\nhello");
 }
 
-TEST(a_handshake_in_the_middle_of_a_request_is_answered) {
+TEST(a_handshake_in_the_middle_of_a_request_is_answered, err) {
     CAIRN_AUTO(peer) peer = {0};
     CAIRN_AUTO(buf) reply = {0};
-    struct cairn_error err = {0};
     REQUIRE(open_peer(&peer, answer_after_renegotiation, true));
     SSL_CTX_set_max_proto_version(peer.context, TLS1_2_VERSION);
     struct cairn_http_request request = get_of(&peer, &reply);
@@ -374,16 +362,11 @@ static uint64_t cpu_us(void) {
            (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
 }
 
-TEST(a_peer_that_left_in_the_middle_of_a_paced_body_costs_no_cpu) {
+TEST(a_peer_that_left_in_the_middle_of_a_paced_body_costs_no_cpu, err) {
     CAIRN_AUTO_HEAP char *body = calloc(1, BODY_BYTES);
-    CAIRN_AUTO(peer) peer = {0};
-    CAIRN_AUTO(buf) reply = {0};
-    struct cairn_error err = {0};
-    REQUIRE(body && open_peer(&peer, answer_early_and_leave, false));
-    struct cairn_http_request request = get_of(&peer, &reply);
-    request.method = "PUT";
-    request.has_body = true;
-    request.body = (struct cairn_view){body, BODY_BYTES};
+    REQUIRE(body);
+    LINK(answer_early_and_leave, false);
+    puts_body(&request, (struct cairn_view){body, BODY_BYTES});
     request.send_bytes_per_s = 400000;
     uint64_t before = cpu_us(), from = cairn_mono_us();
     enum cairn_code code = cairn_http_perform(peer.engine, &request, &err);
@@ -398,16 +381,11 @@ static void take_body(struct cairn_peer *peer, struct wire *wire) {
     while (hear_request(wire, PACED_BYTES)) say(wire, OK_HEAD "5\r\n\r\nhello");
 }
 
-TEST(a_pace_slower_than_the_stall_is_no_stall) {
+TEST(a_pace_slower_than_the_stall_is_no_stall, err) {
     CAIRN_AUTO_HEAP char *body = calloc(1, BODY_BYTES);
-    CAIRN_AUTO(peer) peer = {0};
-    CAIRN_AUTO(buf) reply = {0};
-    struct cairn_error err = {0};
-    REQUIRE(body && open_peer(&peer, take_body, false));
-    struct cairn_http_request request = get_of(&peer, &reply);
-    request.method = "PUT";
-    request.has_body = true;
-    request.body = (struct cairn_view){body, PACED_BYTES};
+    REQUIRE(body);
+    LINK(take_body, false);
+    puts_body(&request, (struct cairn_view){body, PACED_BYTES});
     request.send_bytes_per_s = 100000;
     request.stall_ms = 400;
     uint64_t from = cairn_mono_ms();

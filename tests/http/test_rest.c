@@ -3,7 +3,6 @@
 /* Calls to the server's API: every kind of answer becomes the right code and sentence. */
 #include "api/wire/rest.h"
 
-#include "common/clock.h"
 #include "tests/harness.h"
 #include "tests/support/http_responder.h"
 
@@ -42,8 +41,7 @@ static void echo_json(struct cairn_responder_request *request) {
 }
 
 TEST(a_call_sends_json_and_the_token_and_returns_json) {
-    CAIRN_AUTO(rig) rig = {0};
-    REQUIRE(open_rig(&rig, echo_json));
+    WITH(rig, rig, open_rig(&rig, echo_json));
     CAIRN_AUTO_JSON json_t *body = json_pack("{s:i}", "a", 1), *reply = NULL;
     REQUIRE_OK(cairn_rest_call(rig.rest, "PUT", "/v1/runs/a/b?x=%2F", body, 0, &reply, &err));
     EXPECT_EQ_TEXT(json_string_value(json_object_get(reply, "method")), "PUT");
@@ -58,18 +56,16 @@ TEST(a_call_sends_json_and_the_token_and_returns_json) {
 static void limit_rate(struct cairn_responder_request *request) {
     static const char body[] = "{\"status\":429,\"title\":\"More requests than ...\","
                                "\"code\":\"rate-limited\"%s}";
-    char text[200];
     if (request->index >= 2) {
         echo_json(request);
         return;
     }
-    snprintf(text, sizeof text, body, request->index ? ",\"retry_after_ms\":300" : "");
-    cairn_responder_reply(request, 429, PROBLEM_TYPE "Retry-After: 1\r\n", text);
+    cairn_responder_reply(request, 429, PROBLEM_TYPE "Retry-After: 1\r\n",
+                          TEXT(body, request->index ? ",\"retry_after_ms\":300" : ""));
 }
 
 TEST(a_call_that_is_refused_for_its_rate_is_made_again_when_the_server_has_said) { /* rest.h#8 */
-    CAIRN_AUTO(rig) rig = {0};
-    REQUIRE(open_rig(&rig, limit_rate));
+    WITH(rig, rig, open_rig(&rig, limit_rate));
     CAIRN_AUTO_JSON json_t *body = json_pack("{s:i}", "a", 1), *reply = NULL;
     uint64_t begun_ms = cairn_mono_ms();
     REQUIRE_OK(cairn_rest_call(rig.rest, "PUT", "/x", body, 5000, &reply, &err));
@@ -79,8 +75,7 @@ TEST(a_call_that_is_refused_for_its_rate_is_made_again_when_the_server_has_said)
 }
 
 TEST(a_rate_that_lets_nobody_in_within_the_calls_time_is_its_answer_at_once) { /* rest.h#8 */
-    CAIRN_AUTO(rig) rig = {0};
-    REQUIRE(open_rig(&rig, limit_rate));
+    WITH(rig, rig, open_rig(&rig, limit_rate));
     uint64_t begun_ms = cairn_mono_ms();
     EXPECT_CODE(cairn_rest_call(rig.rest, "GET", "/x", NULL, 900, NULL, &err), CAIRN_RATE_LIMITED);
     EXPECT_EQ_U64(cairn_responder_requests(rig.server), 1);
@@ -96,8 +91,7 @@ static void refuse(struct cairn_responder_request *request) {
 }
 
 TEST(a_problem_becomes_its_code_and_sentence_and_stays_readable) { /* rest.h#1 */
-    CAIRN_AUTO(rig) rig = {0};
-    REQUIRE(open_rig(&rig, refuse));
+    WITH(rig, rig, open_rig(&rig, refuse));
     EXPECT_CODE(cairn_rest_call(rig.rest, "POST", "/x", NULL, 0, NULL, &err), CAIRN_INCOMPLETE);
     EXPECT_EQ_TEXT(err.message, "2 of\\x0a4 (wait). The checkpoint is not complete.");
     EXPECT_EQ_U64(err.http_status, 409);
@@ -112,68 +106,52 @@ static void say_script(struct cairn_responder_request *request) {
 }
 
 TEST(answers_that_are_no_api_answers_get_an_honest_code) { /* rest.h#1 */
-    static const struct {
-        int status;
-        const char *type, *body;
-        enum cairn_code code;
-    } cases[] = {
-        {200, "Content-Type: text/html\r\n", "<html>sign in</html>", CAIRN_PROTOCOL},
-        {200, JSON_TYPE, "{\"a\":", CAIRN_PROTOCOL},
-        {200, JSON_TYPE, "", CAIRN_OK},
-        {204, "", "", CAIRN_OK},
-        {302, "Location: /login\r\n", "", CAIRN_PROTOCOL},
-        {301, "Location: https://new.example/cairn\r\n", "", CAIRN_PROTOCOL},
-        {401, "", "", CAIRN_UNAUTHORIZED},
-        {403, "Content-Type: text/html\r\n", "<html>RBAC</html>", CAIRN_UNAVAILABLE},
-        {404, "", "", CAIRN_UNAVAILABLE},
-        {404, JSON_TYPE, "{\"message\":\"no route matched\"}", CAIRN_UNAVAILABLE},
-        {404, PROBLEM_TYPE, "{\"title\":\"Not Found\",\"status\":404}", CAIRN_UNAVAILABLE},
-        {404, PROBLEM_TYPE, "{\"type\":\"urn:cairn:problem:x\",\"code\":\"x\"}", CAIRN_NOT_FOUND},
-        {404, PROBLEM_TYPE, "{\"code\":\"not-found\"}", CAIRN_NOT_FOUND},
-        {408, "", "", CAIRN_UNAVAILABLE},
-        {413, "Content-Type: text/html\r\n", "<html>too large</html>", CAIRN_PROTOCOL},
-        {429, "", "", CAIRN_BUSY},
-        {500, "", "", CAIRN_UNAVAILABLE},
-        {502, "Content-Type: text/html\r\n", "<html>bad gateway</html>", CAIRN_UNAVAILABLE},
-        {400, PROBLEM_TYPE, "not json", CAIRN_PROTOCOL},
-        {409, PROBLEM_TYPE, "{\"type\":\"urn:cairn:problem:y\",\"code\":\"y\"}", CAIRN_CONFLICT},
-        {500, PROBLEM_TYPE, "{\"code\":\"internal\"}", CAIRN_INTERNAL},
-        {400, PROBLEM_TYPE, "{\"code\":\"ok\"}", CAIRN_PROTOCOL},
-    };
-    CAIRN_AUTO(rig) rig = {0};
-    REQUIRE(open_rig(&rig, say_script));
-    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
-        scripted_status = cases[i].status;
-        scripted_type = cases[i].type;
-        scripted_body = cases[i].body;
+    WITH(rig, rig, open_rig(&rig, say_script));
+    EACH(one, FIELDS(int status; const char *type, *body; enum cairn_code code),
+         {200, "Content-Type: text/html\r\n", "<html>sign in</html>", CAIRN_PROTOCOL},
+         {200, JSON_TYPE, "{\"a\":", CAIRN_PROTOCOL}, {200, JSON_TYPE, "", CAIRN_OK},
+         {204, "", "", CAIRN_OK}, {302, "Location: /login\r\n", "", CAIRN_PROTOCOL},
+         {301, "Location: https://new.example/cairn\r\n", "", CAIRN_PROTOCOL},
+         {401, "", "", CAIRN_UNAUTHORIZED},
+         {403, "Content-Type: text/html\r\n", "<html>RBAC</html>", CAIRN_UNAVAILABLE},
+         {404, "", "", CAIRN_UNAVAILABLE},
+         {404, JSON_TYPE, "{\"message\":\"no route matched\"}", CAIRN_UNAVAILABLE},
+         {404, PROBLEM_TYPE, "{\"title\":\"Not Found\",\"status\":404}", CAIRN_UNAVAILABLE},
+         {404, PROBLEM_TYPE, "{\"type\":\"urn:cairn:problem:x\",\"code\":\"x\"}", CAIRN_NOT_FOUND},
+         {404, PROBLEM_TYPE, "{\"code\":\"not-found\"}", CAIRN_NOT_FOUND},
+         {408, "", "", CAIRN_UNAVAILABLE},
+         {413, "Content-Type: text/html\r\n", "<html>too large</html>", CAIRN_PROTOCOL},
+         {429, "", "", CAIRN_BUSY}, {500, "", "", CAIRN_UNAVAILABLE},
+         {502, "Content-Type: text/html\r\n", "<html>bad gateway</html>", CAIRN_UNAVAILABLE},
+         {400, PROBLEM_TYPE, "not json", CAIRN_PROTOCOL},
+         {409, PROBLEM_TYPE, "{\"type\":\"urn:cairn:problem:y\",\"code\":\"y\"}", CAIRN_CONFLICT},
+         {500, PROBLEM_TYPE, "{\"code\":\"internal\"}", CAIRN_INTERNAL},
+         {400, PROBLEM_TYPE, "{\"code\":\"ok\"}", CAIRN_PROTOCOL}) {
+        scripted_status = one->status;
+        scripted_type = one->type;
+        scripted_body = one->body;
         CAIRN_AUTO_JSON json_t *reply = NULL;
-        EXPECT_CODE(cairn_rest_call(rig.rest, "GET", "/x", NULL, 0, &reply, &err), cases[i].code);
+        EXPECT_CODE(cairn_rest_call(rig.rest, "GET", "/x", NULL, 0, &reply, &err), one->code);
         EXPECT(!reply);
     }
 }
 
 TEST(a_strangers_answer_is_told_with_its_url_status_and_where_it_leads) { /* rest.h#10 */
-    static const struct {
-        int status;
-        const char *headers, *said;
-    } cases[] = {
-        {301, "Location: https://new.example/c\r\n", "301 and leads to https://new.example/c"},
-        {404, "Server: nginx/1.22\r\n",
-         "404. That is no answer of cairn-server: a proxy (nginx/1.22)"},
-        {413, "Content-Type: text/html\r\n",
-         "413 to a body of 7 bytes: its limit has to be larger"},
-    };
     CAIRN_AUTO(rig) rig = {0};
     CAIRN_AUTO_JSON json_t *body = json_pack("{s:i}", "a", 1);
     REQUIRE(open_rig(&rig, say_script));
     scripted_body = "";
-    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
-        scripted_status = cases[i].status;
-        scripted_type = cases[i].headers;
+    EACH(one, FIELDS(int status; const char *headers, *said),
+         {301, "Location: https://new.example/c\r\n", "301 and leads to https://new.example/c"},
+         {404, "Server: nginx/1.22\r\n",
+          "404. That is no answer of cairn-server: a proxy (nginx/1.22)"},
+         {413, "Content-Type: text/html\r\n",
+          "413 to a body of 7 bytes: its limit has to be larger"}) {
+        scripted_status = one->status;
+        scripted_type = one->headers;
         EXPECT(cairn_rest_call(rig.rest, "PUT", "/v1/runs/a/b", body, 0, NULL, &err));
-        EXPECT(strstr(err.message, cases[i].said));
-        EXPECT(strstr(err.message, "/v1/runs/a/b: PUT answered"));
-        EXPECT_EQ_U64(err.http_status, (uint64_t)cases[i].status);
+        EXPECT_HAS(err.message, one->said, "/v1/runs/a/b: PUT answered");
+        EXPECT_EQ_U64(err.http_status, (uint64_t)one->status);
         EXPECT(!cairn_rest_spoke(rig.rest));
     }
 }
@@ -188,31 +166,26 @@ static void answer_of_0_9_1(struct cairn_responder_request *request) {
 }
 
 TEST(a_server_of_an_earlier_release_is_named_and_one_of_a_later_one_is_not) {
-    CAIRN_AUTO(rig) rig = {0};
-    REQUIRE(open_rig(&rig, answer_of_0_9_1));
+    WITH(rig, rig, open_rig(&rig, answer_of_0_9_1));
     EXPECT_CODE(cairn_rest_call(rig.rest, "POST", "/x", NULL, 0, NULL, &err), CAIRN_INVALID);
     struct cairn_error refused = err;
-    static const char *const not_newer[] = {"0.9.1", "0.9.0", "0.8.12", "0.9"};
-    for (size_t i = 0; i < CAIRN_COUNT(not_newer); i++) {
-        cairn_rest_name_older(rig.rest, "this test", not_newer[i], &err);
+    EACH_TEXT(text, "0.9.1", "0.9.0", "0.8.12", "0.9") {
+        cairn_rest_name_older(rig.rest, "this test", text, &err);
         EXPECT_EQ_TEXT(err.message, refused.message);
     }
-    static const char *const newer[] = {"0.9.2", "0.10.0", "1.0.0"};
-    for (size_t i = 0; i < CAIRN_COUNT(newer); i++) {
-        char wanted[100];
-        snprintf(wanted, sizeof wanted, "; the server is older (0.9.1, this test is %s)", newer[i]);
+    EACH_TEXT(one, "0.9.2", "0.10.0", "1.0.0") {
+        const char *wanted = TEXT("; the server is older (0.9.1, this test is %s)", one);
         err = refused;
-        cairn_rest_name_older(rig.rest, "this test", newer[i], &err);
+        cairn_rest_name_older(rig.rest, "this test", one, &err);
         EXPECT(strstr(err.message, wanted) != NULL);
     }
 }
 
 TEST(no_answer_names_the_server_and_never_the_token) { /* rest.h#2, rest.h#3 */
-    CAIRN_AUTO(rig) rig = {0};
     struct cairn_rest_options options = {.url = "http://127.0.0.1:1/", .token = "canary-token"};
-    REQUIRE_OK(cairn_rest_new(&options, &rig.rest, &err));
-    EXPECT_CODE(cairn_rest_call(rig.rest, "GET", "/x", NULL, 0, NULL, &err), CAIRN_UNAVAILABLE);
-    EXPECT(strstr(err.message, "http://127.0.0.1:1"));
+    WITH_OK(rig, rig, cairn_rest_new(&options, &rig.rest, &err));
+    EXPECT_FAILS(cairn_rest_call(rig.rest, "GET", "/x", NULL, 0, NULL, &err), CAIRN_UNAVAILABLE,
+                 "http://127.0.0.1:1");
     EXPECT(!strstr(err.message, "canary"));
 }
 
@@ -221,8 +194,7 @@ static void hang(struct cairn_responder_request *request) {
 }
 
 TEST(a_silent_server_is_a_timeout) {
-    CAIRN_AUTO(rig) rig = {0};
-    REQUIRE(open_rig(&rig, hang));
+    WITH(rig, rig, open_rig(&rig, hang));
     EXPECT_CODE(cairn_rest_call(rig.rest, "GET", "/x", NULL, 100, NULL, &err), CAIRN_TIMEOUT);
 }
 
@@ -235,11 +207,10 @@ static void serve_bytes(struct cairn_responder_request *request) {
 }
 
 TEST(bytes_come_by_range_and_a_server_that_ignores_it_is_refused) {
-    CAIRN_AUTO(rig) rig = {0};
-    REQUIRE(open_rig(&rig, serve_bytes));
-    CAIRN_AUTO(buf) bytes = {0};
+    WITH(rig, rig, open_rig(&rig, serve_bytes));
     struct cairn_view none = {0};
-    REQUIRE_OK(cairn_rest_bytes(rig.rest, "GET", "/x", NULL, none, "bytes=1-2", &bytes, &err));
+    WITH_OK(buf, bytes,
+            cairn_rest_bytes(rig.rest, "GET", "/x", NULL, none, "bytes=1-2", &bytes, &err));
     EXPECT_EQ_TEXT(bytes.data, "bytes=1-2");
     EXPECT_CODE(cairn_rest_bytes(rig.rest, "GET", "/whole", NULL, none, "bytes=1-2", &bytes, &err),
                 CAIRN_PROTOCOL);
@@ -256,19 +227,17 @@ TEST(bytes_come_by_range_and_a_server_that_ignores_it_is_refused) {
 }
 
 TEST(a_unix_url_and_bad_urls_and_bad_tokens) {
-    char path[256], url[300];
-    snprintf(path, sizeof path, "%s/rest.sock", cairn_test_folder());
-    snprintf(url, sizeof url, "unix:%s", path);
+    const char *path = TEXT("%s/rest.sock", cairn_test_folder());
+    const char *url = TEXT("unix:%s", path);
     struct cairn_responder_options options = {.answer = echo_json, .unix_socket = path};
     CAIRN_AUTO(rig) rig = {.server = cairn_responder_start(&options)};
     REQUIRE(rig.server);
     struct cairn_rest_options rest = {.url = url};
     REQUIRE_OK(cairn_rest_new(&rest, &rig.rest, &err));
     REQUIRE_OK(cairn_rest_call(rig.rest, "GET", "/livez", NULL, 0, NULL, &err));
-    static const char *const bad[] = {"ftp://x", "127.0.0.1:7420", "http://u:p@h/", "http://h/?q"};
     struct cairn_rest *none = NULL;
-    for (size_t i = 0; i < CAIRN_COUNT(bad); i++) {
-        rest.url = bad[i];
+    EACH_TEXT(text, "ftp://x", "127.0.0.1:7420", "http://u:p@h/", "http://h/?q") {
+        rest.url = text;
         EXPECT_CODE(cairn_rest_new(&rest, &none, &err), CAIRN_INVALID);
     }
     rest = (struct cairn_rest_options){.url = "http://h", .token = "a\r\nX-Evil: 1"};

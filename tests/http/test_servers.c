@@ -3,9 +3,6 @@
 /* Lists of servers: which texts are taken, and where a call goes when a server is away. */
 #include "api/wire/rest.h"
 
-#include <poll.h>
-
-#include "common/clock.h"
 #include "tests/harness.h"
 #include "tests/support/http_responder.h"
 
@@ -15,14 +12,12 @@
 
 /* ---- the text ---- */
 
-TEST(a_list_of_servers_is_cut_at_its_commas) { /* rest.h#11 */
-    CAIRN_AUTO(servers) servers = {0};
-    struct cairn_error err = {0};
-    REQUIRE_OK(cairn_servers_parse("https://a/x/,https://b:1/x,https://[::1]/x", &servers, &err));
+TEST(a_list_of_servers_is_cut_at_its_commas, err) { /* rest.h#11 */
+    WITH_OK(servers, servers,
+            cairn_servers_parse("https://a/x/,https://b:1/x,https://[::1]/x", &servers, &err));
     REQUIRE(servers.count == 3);
-    EXPECT_EQ_TEXT(servers.places[0].base, "https://a/x");
-    EXPECT_EQ_TEXT(servers.places[0].name, "https://a/x/");
-    EXPECT_EQ_TEXT(servers.places[2].base, "https://[::1]/x");
+    EXPECT_ALL_TEXT(servers.places[0].base, "https://a/x", servers.places[0].name, "https://a/x/",
+                    servers.places[2].base, "https://[::1]/x");
     cairn_servers_release(&servers);
     REQUIRE_OK(cairn_servers_parse("unix:/run/a,b.sock", &servers, &err));
     REQUIRE(servers.count == 1);
@@ -30,31 +25,26 @@ TEST(a_list_of_servers_is_cut_at_its_commas) { /* rest.h#11 */
 }
 
 TEST(a_bad_list_of_servers_is_refused_in_words_that_name_the_entry) { /* rest.h#12 */
-    static const struct {
-        const char *text, *why;
-    } cases[] = {
-        {"", "the server's URL is empty"},
-        {"a:7420", "the server's URL must be http(s)://host[:port] or unix:PATH"},
-        {"http://a,,http://b", "server 2 of the list is empty: a comma too many"},
-        {"http://a,", "server 2 of the list is empty: a comma too many"},
-        {",http://a", "server 1 of the list is empty: a comma too many"},
-        {"http://a,b:7420", "server 2 of the list must be http(s)://host[:port]"},
-        {"http://a, http://b", "server 2 of the list must be http(s)://host[:port]"},
-        {"http://a,https://b", "servers 1 and 2 of the list have different schemes"},
-        {"http://a/x,http://b", "servers 1 and 2 of the list have different paths"},
-        {"http://a,http://b,http://a/", "servers 1 and 3 of the list are the same"},
-        {"http://a,unix:/s", "server 2 of the list is a Unix socket"},
-        {"unix:/s,http://a", "a Unix socket stands alone"},
-        {"http://a,http://u:secret@b", "server 2 of the list takes no user"},
-        {"http://0,http://1,http://2,http://3,http://4,http://5,http://6,http://7,http://8,"
-         "http://9,http://10,http://11,http://12,http://13,http://14,http://15,http://16",
-         "more than 16 servers"},
-    };
-    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+    EACH(one, FIELDS(const char *text, *why), {"", "the server's URL is empty"},
+         {"a:7420", "the server's URL must be http(s)://host[:port] or unix:PATH"},
+         {"http://a,,http://b", "server 2 of the list is empty: a comma too many"},
+         {"http://a,", "server 2 of the list is empty: a comma too many"},
+         {",http://a", "server 1 of the list is empty: a comma too many"},
+         {"http://a,b:7420", "server 2 of the list must be http(s)://host[:port]"},
+         {"http://a, http://b", "server 2 of the list must be http(s)://host[:port]"},
+         {"http://a,https://b", "servers 1 and 2 of the list have different schemes"},
+         {"http://a/x,http://b", "servers 1 and 2 of the list have different paths"},
+         {"http://a,http://b,http://a/", "servers 1 and 3 of the list are the same"},
+         {"http://a,unix:/s", "server 2 of the list is a Unix socket"},
+         {"unix:/s,http://a", "a Unix socket stands alone"},
+         {"http://a,http://u:secret@b", "server 2 of the list takes no user"},
+         {"http://0,http://1,http://2,http://3,http://4,http://5,http://6,http://7,http://8,"
+          "http://9,http://10,http://11,http://12,http://13,http://14,http://15,http://16",
+          "more than 16 servers"}) {
         struct cairn_servers servers = {0};
         struct cairn_error err = {0};
-        EXPECT_CODE(cairn_servers_parse(cases[i].text, &servers, &err), CAIRN_INVALID);
-        if (!strstr(err.message, cases[i].why)) EXPECT_EQ_TEXT(err.message, cases[i].why);
+        EXPECT_CODE(cairn_servers_parse(one->text, &servers, &err), CAIRN_INVALID);
+        if (!strstr(err.message, one->why)) EXPECT_EQ_TEXT(err.message, one->why);
         EXPECT(!strstr(err.message, "secret"));
         EXPECT(servers.count == 0);
     }
@@ -83,9 +73,8 @@ static atomic_uint scripted_turns;
 static void act(struct cairn_responder_request *request) {
     const char *script = *(const char *const *)request->owner;
     if (!strcmp(script, "target")) {
-        char body[9000];
-        snprintf(body, sizeof body, "{\"target\":\"%s\"}", request->target);
-        cairn_responder_reply(request, 200, JSON_TYPE, body);
+        cairn_responder_reply(request, 200, JSON_TYPE,
+                              TEXT("{\"target\":\"%s\"}", request->target));
     } else if (!strcmp(script, "stopping")) {
         cairn_responder_reply(request, 503, PROBLEM_TYPE, "{\"code\":\"unavailable\"}");
     } else if (!strcmp(script, "gateway")) {
@@ -127,7 +116,6 @@ static void act(struct cairn_responder_request *request) {
 
 static bool open_pair(struct cairn_pair *pair, const char *first, const char *second,
                       uint32_t timeout_ms) {
-    char list[200];
     pair->scripts[0] = first;
     pair->scripts[1] = second;
     for (size_t i = 0; i < 2; i++) {
@@ -135,18 +123,16 @@ static bool open_pair(struct cairn_pair *pair, const char *first, const char *se
         pair->servers[i] = cairn_responder_start(&options);
         if (!pair->servers[i]) return false;
     }
-    snprintf(list, sizeof list, "%s,%s", cairn_responder_url(pair->servers[0]),
-             cairn_responder_url(pair->servers[1]));
-    struct cairn_rest_options options = {
-        .url = list, .timeout_ms = timeout_ms, .seen = &pair->seen};
+    struct cairn_rest_options options = {.url = TEXT("%s,%s", cairn_responder_url(pair->servers[0]),
+                                                     cairn_responder_url(pair->servers[1])),
+                                         .timeout_ms = timeout_ms,
+                                         .seen = &pair->seen};
     return cairn_rest_new(&options, &pair->rest, &pair->error) == CAIRN_OK;
 }
 
 TEST(a_call_goes_to_the_next_server_when_one_is_away) { /* rest.h#4 */
-    static const char *const away[] = {"stopping", "gateway", "cut", "reset"};
-    for (size_t i = 0; i < CAIRN_COUNT(away); i++) {
-        CAIRN_AUTO(pair) pair = {0};
-        REQUIRE(open_pair(&pair, away[i], "target", 10000));
+    EACH_TEXT(text, "stopping", "gateway", "cut", "reset") {
+        WITH(pair, pair, open_pair(&pair, text, "target", 10000));
         for (int call = 0; call < 3; call++) {
             CAIRN_AUTO_JSON json_t *body = json_pack("{s:i}", "a", call), *reply = NULL;
             uint64_t begun_ms = cairn_mono_ms();
@@ -162,26 +148,20 @@ TEST(a_call_goes_to_the_next_server_when_one_is_away) { /* rest.h#4 */
 }
 
 TEST(an_answer_is_an_answer_whatever_it_says) { /* rest.h#4 */
-    static const struct {
-        const char *script;
-        enum cairn_code code;
-    } cases[] = {
-        {"behind", CAIRN_CATALOG_BEHIND}, {"busy", CAIRN_BUSY}, {"absent", CAIRN_NOT_FOUND}};
-    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
-        CAIRN_AUTO(pair) pair = {0};
-        REQUIRE(open_pair(&pair, cases[i].script, "target", 10000));
-        EXPECT_CODE(cairn_rest_call(pair.rest, "GET", "/x", NULL, 0, NULL, &err), cases[i].code);
+    EACH(one, FIELDS(const char *script; enum cairn_code code), {"behind", CAIRN_CATALOG_BEHIND},
+         {"busy", CAIRN_BUSY}, {"absent", CAIRN_NOT_FOUND}) {
+        WITH(pair, pair, open_pair(&pair, one->script, "target", 10000));
+        EXPECT_CODE(cairn_rest_call(pair.rest, "GET", "/x", NULL, 0, NULL, &err), one->code);
         EXPECT(cairn_rest_problem(pair.rest));
         EXPECT_EQ_U64(cairn_responder_requests(pair.servers[1]), 0);
     }
 }
 
 TEST(where_no_server_of_a_list_answers_the_last_is_named_and_each_was_called) { /* rest.h#2 */
-    CAIRN_AUTO(pair) pair = {0};
     struct cairn_rest_options options = {.url = NOBODY ",http://127.0.0.1:2"};
-    REQUIRE_OK(cairn_rest_new(&options, &pair.rest, &err));
-    EXPECT_CODE(cairn_rest_call(pair.rest, "GET", "/x", NULL, 0, NULL, &err), CAIRN_UNAVAILABLE);
-    EXPECT(strstr(err.message, "none of 2 servers; the last: server http://127.0.0.1:2"));
+    WITH_OK(pair, pair, cairn_rest_new(&options, &pair.rest, &err));
+    EXPECT_FAILS(cairn_rest_call(pair.rest, "GET", "/x", NULL, 0, NULL, &err), CAIRN_UNAVAILABLE,
+                 "none of 2 servers; the last: server http://127.0.0.1:2");
     cairn_rest_free(pair.rest);
     pair.rest = NULL;
     REQUIRE(open_pair(&pair, "stopping", "stopping", 10000));
@@ -193,17 +173,16 @@ TEST(where_no_server_of_a_list_answers_the_last_is_named_and_each_was_called) { 
 }
 
 TEST(a_server_that_hangs_is_left_within_the_time_of_the_call) { /* rest.h#5 */
-    CAIRN_AUTO(pair) pair = {0};
-    REQUIRE(open_pair(&pair, "hang", "target", 30000));
+    WITH(pair, pair, open_pair(&pair, "hang", "target", 30000));
     uint64_t begun_ms = cairn_mono_ms();
     REQUIRE_OK(cairn_rest_call(pair.rest, "GET", "/x", NULL, 0, NULL, &err));
     EXPECT(cairn_mono_ms() - begun_ms < 3000); /* nobody has heard of it: 1 s */
     /* Known to whoever shares the list. */
     struct cairn_rest *other = NULL;
-    char list[200];
-    snprintf(list, sizeof list, "%s,%s", cairn_responder_url(pair.servers[0]),
-             cairn_responder_url(pair.servers[1]));
-    struct cairn_rest_options options = {.url = list, .timeout_ms = 4000, .seen = &pair.seen};
+    struct cairn_rest_options options = {.url = TEXT("%s,%s", cairn_responder_url(pair.servers[0]),
+                                                     cairn_responder_url(pair.servers[1])),
+                                         .timeout_ms = 4000,
+                                         .seen = &pair.seen};
     REQUIRE_OK(cairn_rest_new(&options, &other, &err));
     uint32_t before = cairn_responder_requests(pair.servers[0]);
     EXPECT_CODE(cairn_rest_call(other, "GET", "/x", NULL, 0, NULL, &err), CAIRN_OK);
@@ -211,9 +190,8 @@ TEST(a_server_that_hangs_is_left_within_the_time_of_the_call) { /* rest.h#5 */
     cairn_rest_free(other);
 }
 
-TEST(a_server_that_is_slow_and_lives_is_waited_for) { /* rest.h#5 */
-    CAIRN_AUTO(pair) pair = {0};
-    REQUIRE(open_pair(&pair, "slow", "target", 3000)); /* asked /livez after 500 ms */
+TEST(a_server_that_is_slow_and_lives_is_waited_for) {           /* rest.h#5 */
+    WITH(pair, pair, open_pair(&pair, "slow", "target", 3000)); /* asked /livez after 500 ms */
     CAIRN_AUTO_JSON json_t *reply = NULL;
     REQUIRE_OK(cairn_rest_call(pair.rest, "GET", "/x", NULL, 0, &reply, &err));
     EXPECT_EQ_U64(cairn_responder_requests(pair.servers[1]), 0);
@@ -221,8 +199,7 @@ TEST(a_server_that_is_slow_and_lives_is_waited_for) { /* rest.h#5 */
 }
 
 TEST(a_slow_server_that_was_left_is_asked_again_when_no_other_one_answers) { /* rest.h#5 */
-    CAIRN_AUTO(pair) pair = {0};
-    REQUIRE(open_pair(&pair, "paused", "stopping", 4000));
+    WITH(pair, pair, open_pair(&pair, "paused", "stopping", 4000));
     uint64_t begun_ms = cairn_mono_ms();
     REQUIRE_OK(cairn_rest_call(pair.rest, "GET", "/x", NULL, 0, NULL, &err));
     EXPECT(cairn_mono_ms() - begun_ms < 4000);
@@ -230,8 +207,7 @@ TEST(a_slow_server_that_was_left_is_asked_again_when_no_other_one_answers) { /* 
 }
 
 TEST(a_wait_that_goes_on_elsewhere_asks_for_what_is_left) {
-    CAIRN_AUTO(pair) pair = {0};
-    REQUIRE(open_pair(&pair, "parted", "target", 0));
+    WITH(pair, pair, open_pair(&pair, "parted", "target", 0));
     CAIRN_AUTO_JSON json_t *reply = NULL;
     REQUIRE_OK(cairn_rest_wait(pair.rest, "/x?for=committed", 20000, &reply, &err));
     unsigned left_ms = 0;
@@ -241,8 +217,7 @@ TEST(a_wait_that_goes_on_elsewhere_asks_for_what_is_left) {
 }
 
 TEST(a_wait_outlives_servers_that_are_restarted_in_turn) { /* rest.h#4 */
-    CAIRN_AUTO(pair) pair = {0};
-    REQUIRE(open_pair(&pair, "turns", "turns", 0));
+    WITH(pair, pair, open_pair(&pair, "turns", "turns", 0));
     CAIRN_AUTO_JSON json_t *reply = NULL;
     REQUIRE_OK(cairn_rest_wait(pair.rest, "/x?for=committed", 20000, &reply, &err));
     EXPECT_EQ_U64(cairn_responder_requests(pair.servers[0]), 2);
@@ -250,9 +225,8 @@ TEST(a_wait_outlives_servers_that_are_restarted_in_turn) { /* rest.h#4 */
 }
 
 TEST(a_range_is_read_whole_from_the_next_server) {
-    CAIRN_AUTO(pair) pair = {0};
     char bytes[99];
-    REQUIRE(open_pair(&pair, "cut", "absent", 10000));
+    WITH(pair, pair, open_pair(&pair, "cut", "absent", 10000));
     /* The half that the first one sent is no part of the second one's answer. */
     EXPECT_CODE(cairn_rest_range(pair.rest, "/x", 0, bytes, sizeof bytes, &err), CAIRN_NOT_FOUND);
     EXPECT_EQ_U64(cairn_responder_requests(pair.servers[1]), 1);

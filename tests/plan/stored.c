@@ -2,11 +2,6 @@
 /* stored: everything is done the slow, obvious way. */
 #include "tests/plan/stored.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
-#include "api/table/dtype.h"
-#include "api/table/layout.h"
 #include "tests/harness.h"
 
 void cairn_stored_init(struct cairn_stored *stored, uint64_t seed, uint32_t rank_count) {
@@ -15,8 +10,7 @@ void cairn_stored_init(struct cairn_stored *stored, uint64_t seed, uint32_t rank
         struct cairn_error err = {0};
         stored->objects[i].limit = STORED_OBJECT_BYTES;
         EXPECT_CODE(cairn_table_builder_new(i, &stored->builders[i], &err), CAIRN_OK);
-        char name[32];
-        snprintf(name, sizeof name, "rank-%05u.bin", i);
+        const char *name = TEXT("rank-%05u.bin", i);
         uint32_t shard;
         struct cairn_table_shard row = {.name = cairn_view_of(name),
                                         .size_bytes = STORED_OBJECT_BYTES};
@@ -126,9 +120,7 @@ bool cairn_stored_finish(struct cairn_stored *stored) {
     stored->manifest.shards = calloc(stored->rank_count, sizeof *stored->manifest.shards);
     for (uint32_t i = 0; i < stored->rank_count; i++) {
         struct cairn_manifest_shard *shard = &stored->manifest.shards[i];
-        char name[32];
-        snprintf(name, sizeof name, "rank-%05u.bin", i);
-        shard->name = strdup(name);
+        shard->name = strdup(TEXT("rank-%05u.bin", i));
         shard->rank = i;
         shard->size_bytes = STORED_OBJECT_BYTES;
         stored->manifest.shard_count++;

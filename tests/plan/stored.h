@@ -40,6 +40,10 @@ struct cairn_stored {
 };
 void cairn_stored_release(struct cairn_stored *stored);
 void cairn_stored_init(struct cairn_stored *stored, uint64_t seed, uint32_t rank_count);
+/* Both: STORED(stored, 1, RANKS). */
+#define STORED(name, ...)                                                                          \
+    CAIRN_AUTO(stored) name = {0};                                                                 \
+    cairn_stored_init(&name, __VA_ARGS__)
 uint64_t cairn_stored_below(struct cairn_stored *stored, uint64_t limit);
 /* A tensor with random content; shape is copied. */
 struct stored_tensor *cairn_stored_tensor(struct cairn_stored *stored, const char *name,

@@ -2,11 +2,6 @@
 /* cover: what the proof says about whole layouts, in the words a user reads. */
 #include "plan/cover.h"
 
-#include <pthread.h>
-#include <time.h>
-
-#include "api/table/dtype.h"
-#include "api/table/layout.h"
 #include "tests/harness.h"
 #include "tests/plan/stored.h"
 
@@ -42,13 +37,11 @@ static struct cairn_fragment box(uint64_t row, uint64_t rows, uint64_t column, u
 
 static enum cairn_code prove(struct cairn_stored *stored, struct cairn_error *err) {
     if (!cairn_stored_finish(stored)) return CAIRN_INTERNAL;
-    return cairn_plan_cover_prove(&stored->layout, err);
+    return cairn_plan_cover_prove(&stored->layout, NULL, err);
 }
 
-TEST(a_tensor_in_boxes_and_flat_ranges_of_three_ranks_is_covered) {
-    CAIRN_AUTO(stored) stored = {0};
-    struct cairn_error err = {0};
-    cairn_stored_init(&stored, 1, 3);
+TEST(a_tensor_in_boxes_and_flat_ranges_of_three_ranks_is_covered, err) {
+    STORED(stored, 1, 3);
     struct cairn_fragment a[] = {box(0, 2, 0, 3, 0)}, b[] = {box(0, 2, 3, 3, 0), flat(12, 5, 100)},
                           c[] = {flat(17, 7, 9)};
     list(&stored, 0, "w", CAIRN_TENSOR_SHARDED, 4, 6, a, 1);
@@ -57,10 +50,8 @@ TEST(a_tensor_in_boxes_and_flat_ranges_of_three_ranks_is_covered) {
     EXPECT_CODE(prove(&stored, &err), CAIRN_OK);
 }
 
-TEST(an_overlap_names_tensor_region_and_both_ranks) {
-    CAIRN_AUTO(stored) stored = {0};
-    struct cairn_error err = {0};
-    cairn_stored_init(&stored, 1, 2);
+TEST(an_overlap_names_tensor_region_and_both_ranks, err) {
+    STORED(stored, 1, 2);
     struct cairn_fragment a[] = {box(0, 4, 0, 4, 0)}, b[] = {box(0, 4, 3, 3, 0)};
     list(&stored, 0, "model.w", CAIRN_TENSOR_SHARDED, 4, 6, a, 1);
     list(&stored, 1, "model.w", CAIRN_TENSOR_SHARDED, 4, 6, b, 1);
@@ -69,10 +60,8 @@ TEST(an_overlap_names_tensor_region_and_both_ranks) {
                    "tensor \"model.w\": region [0:4, 3:4] held twice, by rank 0 and rank 1");
 }
 
-TEST(a_hole_names_tensor_and_region) {
-    CAIRN_AUTO(stored) stored = {0};
-    struct cairn_error err = {0};
-    cairn_stored_init(&stored, 1, 2);
+TEST(a_hole_names_tensor_and_region, err) {
+    STORED(stored, 1, 2);
     struct cairn_fragment a[] = {box(0, 4, 0, 3, 0)}, b[] = {box(1, 3, 3, 3, 0)};
     list(&stored, 0, "model.w", CAIRN_TENSOR_SHARDED, 4, 6, a, 1);
     list(&stored, 1, "model.w", CAIRN_TENSOR_SHARDED, 4, 6, b, 1);
@@ -80,19 +69,15 @@ TEST(a_hole_names_tensor_and_region) {
     EXPECT_EQ_TEXT(err.message, "tensor \"model.w\": region [0:1, 3:6] held by no rank");
 }
 
-TEST(a_tensor_that_no_rank_holds_at_all_is_a_hole) {
-    CAIRN_AUTO(stored) stored = {0};
-    struct cairn_error err = {0};
-    cairn_stored_init(&stored, 1, 1);
+TEST(a_tensor_that_no_rank_holds_at_all_is_a_hole, err) {
+    STORED(stored, 1, 1);
     list(&stored, 0, "w", CAIRN_TENSOR_SHARDED, 2, 3, NULL, 0);
     EXPECT_CODE(prove(&stored, &err), CAIRN_INVALID);
     EXPECT_EQ_TEXT(err.message, "tensor \"w\": elements [0:6] held by no rank");
 }
 
-TEST(each_rank_that_lists_a_replicated_tensor_must_hold_the_whole) {
-    CAIRN_AUTO(stored) stored = {0};
-    struct cairn_error err = {0};
-    cairn_stored_init(&stored, 1, 2);
+TEST(each_rank_that_lists_a_replicated_tensor_must_hold_the_whole, err) {
+    STORED(stored, 1, 2);
     struct cairn_fragment a[] = {flat(0, 6, 0)}, b[] = {flat(0, 4, 0)};
     list(&stored, 0, "norm", CAIRN_TENSOR_REPLICATED, 2, 3, a, 1);
     list(&stored, 1, "norm", CAIRN_TENSOR_REPLICATED, 2, 3, b, 1);
@@ -101,10 +86,8 @@ TEST(each_rank_that_lists_a_replicated_tensor_must_hold_the_whole) {
                                 "hold the whole");
 }
 
-TEST(ranks_that_disagree_about_a_shape_are_named) {
-    CAIRN_AUTO(stored) stored = {0};
-    struct cairn_error err = {0};
-    cairn_stored_init(&stored, 1, 2);
+TEST(ranks_that_disagree_about_a_shape_are_named, err) {
+    STORED(stored, 1, 2);
     struct cairn_fragment a[] = {flat(0, 6, 0)};
     list(&stored, 0, "w", CAIRN_TENSOR_REPLICATED, 2, 3, a, 1);
     list(&stored, 1, "w", CAIRN_TENSOR_REPLICATED, 3, 2, a, 1);
@@ -112,10 +95,8 @@ TEST(ranks_that_disagree_about_a_shape_are_named) {
     EXPECT_EQ_TEXT(err.message, "tensor \"w\": rank 0 and rank 1 disagree about its shape");
 }
 
-TEST(a_name_that_is_local_here_and_sharded_there_is_refused) {
-    CAIRN_AUTO(stored) stored = {0};
-    struct cairn_error err = {0};
-    cairn_stored_init(&stored, 1, 2);
+TEST(a_name_that_is_local_here_and_sharded_there_is_refused, err) {
+    STORED(stored, 1, 2);
     struct cairn_fragment a[] = {flat(0, 6, 0)};
     list(&stored, 0, "w", CAIRN_TENSOR_LOCAL, 2, 3, a, 1);
     list(&stored, 1, "w", CAIRN_TENSOR_SHARDED, 2, 3, a, 1);
@@ -137,31 +118,22 @@ static void alias(struct cairn_stored *stored, uint32_t rank, const char *name, 
 }
 
 TEST(an_alias_must_end_at_a_tensor_of_its_type_and_shape) {
-    static const struct {
-        const char *target;
-        uint64_t rows;
-        enum cairn_code code;
-    } cases[] = {{"w", 2, CAIRN_OK},
-                 {"w", 0, CAIRN_OK},
-                 {"w", 4, CAIRN_INVALID},
-                 {"nowhere", 0, CAIRN_INVALID},
-                 {"again", 0, CAIRN_INVALID}};
-    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+    EACH(row, FIELDS(const char *target; uint64_t rows; enum cairn_code code), {"w", 2, CAIRN_OK},
+         {"w", 0, CAIRN_OK}, {"w", 4, CAIRN_INVALID}, {"nowhere", 0, CAIRN_INVALID},
+         {"again", 0, CAIRN_INVALID}) {
         CAIRN_AUTO(stored) stored = {0};
         struct cairn_error err = {0};
         cairn_stored_init(&stored, 1, 1);
         struct cairn_fragment a[] = {flat(0, 6, 0)};
         list(&stored, 0, "w", CAIRN_TENSOR_SHARDED, 2, 3, a, 1);
-        alias(&stored, 0, "tied", cases[i].target, cases[i].rows);
+        alias(&stored, 0, "tied", row->target, row->rows);
         alias(&stored, 0, "again", "tied", 0);
-        EXPECT_CODE(prove(&stored, &err), cases[i].code);
+        EXPECT_CODE(prove(&stored, &err), row->code);
     }
 }
 
-TEST(an_alias_of_a_local_tensor_needs_one_on_its_own_rank) {
-    CAIRN_AUTO(stored) stored = {0};
-    struct cairn_error err = {0};
-    cairn_stored_init(&stored, 1, 2);
+TEST(an_alias_of_a_local_tensor_needs_one_on_its_own_rank, err) {
+    STORED(stored, 1, 2);
     struct cairn_fragment a[] = {flat(0, 6, 0)};
     list(&stored, 0, "rng", CAIRN_TENSOR_LOCAL, 2, 3, a, 1);
     alias(&stored, 1, "seed", "rng", 0);
@@ -172,9 +144,8 @@ TEST(an_alias_of_a_local_tensor_needs_one_on_its_own_rank) {
 /* Two tensors in a file of its own per rank. */
 static enum cairn_code prove_file(const char *file_of_rank_1, bool tensors, uint64_t second_offset,
                                   struct cairn_error *ret_err) {
-    CAIRN_AUTO(stored) stored = {0};
     struct cairn_error err = {0};
-    cairn_stored_init(&stored, 1, 2);
+    STORED(stored, 1, 2);
     for (uint32_t rank = 0; rank < 2; rank++) {
         struct cairn_table_shard shard = {
             .name = cairn_view_of(rank ? file_of_rank_1 : "a.safetensors"),
@@ -192,8 +163,7 @@ static enum cairn_code prove_file(const char *file_of_rank_1, bool tensors, uint
     return code;
 }
 
-TEST(two_tensors_may_share_bytes_of_a_raw_file_but_not_of_a_shard_of_tensors) {
-    struct cairn_error err = {0};
+TEST(two_tensors_may_share_bytes_of_a_raw_file_but_not_of_a_shard_of_tensors, err) {
     EXPECT_CODE(prove_file("b.safetensors", true, 14, &err), CAIRN_OK);
     EXPECT_CODE(prove_file("b.pt", false, 13, &err), CAIRN_OK);
     EXPECT_CODE(prove_file("b.safetensors", true, 13, &err), CAIRN_INVALID);
@@ -201,8 +171,7 @@ TEST(two_tensors_may_share_bytes_of_a_raw_file_but_not_of_a_shard_of_tensors) {
                                 "share byte 13");
 }
 
-TEST(one_shard_in_two_tables_is_refused) {
-    struct cairn_error err = {0};
+TEST(one_shard_in_two_tables_is_refused, err) {
     EXPECT_CODE(prove_file("a.safetensors", true, 14, &err), CAIRN_INVALID);
     EXPECT_EQ_TEXT(err.message, "shard \"a.safetensors\" is listed by rank 0 and rank 1");
 }
@@ -214,27 +183,31 @@ static double seconds(void) {
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* 512 x 512 fragments; every second tensor in boxes of columns. */
-TEST(a_layout_of_a_quarter_million_fragments_is_built_opened_and_proven_quickly) {
-    enum { TENSORS = 512, PIECES = 512, RANKS = 8 };
-    CAIRN_AUTO(stored) stored = {0};
-    struct cairn_error err = {0};
-    cairn_stored_init(&stored, 1, RANKS);
-    for (uint32_t t = 0; t < TENSORS; t++) {
-        char name[32];
-        snprintf(name, sizeof name, "layers.%u.weight", t);
+enum { PIECES = 512, RANKS = 8 };
+
+/* Every second tensor in boxes of columns. */
+static void list_many(struct cairn_stored *stored, uint32_t tensors) {
+    for (uint32_t t = 0; t < tensors; t++) {
+        const char *name = TEXT("layers.%u.weight", t);
         for (uint32_t rank = 0; rank < RANKS; rank++) {
             struct cairn_fragment mine[PIECES / RANKS];
             for (uint32_t i = 0; i < PIECES / RANKS; i++) {
                 uint64_t piece = (uint64_t)i * RANKS + rank, offset = ((uint64_t)t * 64 + i) * 8;
                 mine[i] = t % 2 ? flat(piece * 4, 4, offset) : box(0, 4, piece, 1, offset);
             }
-            list(&stored, rank, name, CAIRN_TENSOR_SHARDED, 4, PIECES, mine, PIECES / RANKS);
+            list(stored, rank, name, CAIRN_TENSOR_SHARDED, 4, PIECES, mine, PIECES / RANKS);
         }
     }
+}
+
+/* 512 x 512 fragments. */
+TEST(a_layout_of_a_quarter_million_fragments_is_built_opened_and_proven_quickly, err) {
+    enum { TENSORS = 512 };
+    STORED(stored, 1, RANKS);
+    list_many(&stored, TENSORS);
     double start = seconds();
     REQUIRE(cairn_stored_finish(&stored));
-    REQUIRE_OK(cairn_plan_cover_prove(&stored.layout, &err));
+    REQUIRE_OK(cairn_plan_cover_prove(&stored.layout, NULL, &err));
     EXPECT(seconds() - start < 5.0); /* about 0.2 s; sanitizers allowed for */
 }
 
@@ -249,30 +222,17 @@ struct proof {
 static void *prove_until_stopped(void *argument) {
     struct proof *proof = argument;
     do {
-        proof->code = cairn_plan_cover_prove_until(proof->layout, &proof->stop, NULL);
+        proof->code = cairn_plan_cover_prove(proof->layout, &proof->stop, NULL);
         proof->rounds++;
     } while (proof->code == CAIRN_OK && !proof->stop);
     proof->over = true;
     return NULL;
 }
 
-TEST(a_proof_that_is_stopped_in_its_middle_ends_at_once_as_cancelled) /* server/README.md, B3c */
-{
-    enum { TENSORS = 64, PIECES = 512, RANKS = 8, ROUNDS = 5 };
-    CAIRN_AUTO(stored) stored = {0};
-    cairn_stored_init(&stored, 1, RANKS);
-    for (uint32_t t = 0; t < TENSORS; t++) {
-        char name[32];
-        snprintf(name, sizeof name, "layers.%u.weight", t);
-        for (uint32_t rank = 0; rank < RANKS; rank++) {
-            struct cairn_fragment mine[PIECES / RANKS];
-            for (uint32_t i = 0; i < PIECES / RANKS; i++) {
-                uint64_t piece = (uint64_t)i * RANKS + rank, offset = ((uint64_t)t * 64 + i) * 8;
-                mine[i] = t % 2 ? flat(piece * 4, 4, offset) : box(0, 4, piece, 1, offset);
-            }
-            list(&stored, rank, name, CAIRN_TENSOR_SHARDED, 4, PIECES, mine, PIECES / RANKS);
-        }
-    }
+TEST(a_proof_that_is_stopped_in_its_middle_ends_at_once_as_cancelled) { /* server/README.md, B3c */
+    enum { TENSORS = 64, ROUNDS = 5 };
+    STORED(stored, 1, RANKS);
+    list_many(&stored, TENSORS);
     REQUIRE(cairn_stored_finish(&stored));
     uint32_t cancelled = 0;
     for (uint32_t round = 0; round < ROUNDS; round++) {
@@ -290,16 +250,13 @@ TEST(a_proof_that_is_stopped_in_its_middle_ends_at_once_as_cancelled) /* server/
     EXPECT(cancelled > 0);
 }
 
-TEST(a_proof_looks_for_a_stop_also_where_no_tensor_is_hard) /* server/README.md, B3c */
-{
-    CAIRN_AUTO(stored) stored = {0};
-    struct cairn_error err = {0};
+TEST(a_proof_looks_for_a_stop_also_where_no_tensor_is_hard, err) { /* server/README.md, B3c */
     _Atomic bool stop = true;
     const struct cairn_fragment whole = flat(0, 16, 0);
-    cairn_stored_init(&stored, 1, 1);
+    STORED(stored, 1, 1);
     list(&stored, 0, "w", CAIRN_TENSOR_SHARDED, 4, 4, &whole, 1);
     REQUIRE(cairn_stored_finish(&stored));
-    EXPECT_CODE(cairn_plan_cover_prove_until(&stored.layout, &stop, &err), CAIRN_CANCELLED);
+    EXPECT_CODE(cairn_plan_cover_prove(&stored.layout, &stop, &err), CAIRN_CANCELLED);
     stop = false;
-    EXPECT_CODE(cairn_plan_cover_prove_until(&stored.layout, &stop, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_plan_cover_prove(&stored.layout, &stop, &err), CAIRN_OK);
 }

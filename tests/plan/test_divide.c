@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/divide.h"
 
-#include <stdio.h>
-
 #include "tests/harness.h"
 
 #define NODES_MAX 64
@@ -14,9 +12,7 @@ static uint64_t piece_hash(uint64_t piece) {
 
 static void make_nodes(uint64_t *ret, size_t count) {
     for (size_t i = 0; i < count; i++) {
-        char name[32];
-        snprintf(name, sizeof(name), "node-%zu", i);
-        ret[i] = cairn_plan_node_hash(name);
+        ret[i] = cairn_plan_node_hash(TEXT("node-%zu", i));
     }
 }
 

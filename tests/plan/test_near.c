@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads of tensors that very many ranks hold, whose fragments are not all looked at. */
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "plan/reads.h"
 #include "tests/harness.h"
 
@@ -29,10 +26,9 @@ static void release(struct many *many) {
 static void add_rank(struct many *many, uint32_t rank) {
     CAIRN_AUTO_PTR(table_builder) builder = NULL;
     uint64_t rows = many->end[rank] - many->begin[rank];
-    char name[32];
     uint32_t number = 0;
-    snprintf(name, sizeof name, "rank-%05u.bin", rank);
-    struct cairn_table_shard shard = {.name = cairn_view_of(name), .size_bytes = 1 << 20};
+    struct cairn_table_shard shard = {.name = cairn_view_of(TEXT("rank-%05u.bin", rank)),
+                                      .size_bytes = 1 << 20};
     struct cairn_tensor tensor = {.name = CAIRN_VIEW("w"),
                                   .dtype = CAIRN_DTYPE_F32,
                                   .dimension_count = 2,
@@ -61,8 +57,7 @@ static void finish(struct many *many) {
     many->manifest = (struct cairn_manifest){.world_size = many->ranks};
     many->manifest.shards = calloc(many->ranks, sizeof *many->manifest.shards);
     for (uint32_t i = 0; i < many->ranks; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "rank-%05u.bin", i);
+        const char *name = TEXT("rank-%05u.bin", i);
         add_rank(many, i);
         EXPECT(!cairn_table_open(cairn_buf_view(&many->tables[i]), &tables[i], NULL));
         many->manifest.shards[i] =
@@ -104,8 +99,7 @@ static void check(const struct many *many, const struct cairn_plan_pieces *piece
     for (size_t i = 0; i < pieces->count; i++) {
         const struct cairn_plan_piece *piece = &pieces->pieces[i];
         uint64_t place = start * 4 + at, begin = (uint64_t)many->begin[piece->shard] * ROW * 4;
-        EXPECT_EQ_U64(piece->at, at);
-        EXPECT_EQ_U64(piece->offset, 8 + place - begin);
+        EXPECT_ALL_U64(piece->at, at, piece->offset, 8 + place - begin);
         EXPECT(place >= begin &&
                place + piece->bytes <= (uint64_t)many->end[piece->shard] * ROW * 4);
         at += piece->bytes;
@@ -120,8 +114,7 @@ static enum cairn_code read_flat(const struct many *many, uint64_t start, uint64
     return cairn_plan_reads(&many->manifest, &many->layout, &want, 1, ret, err);
 }
 
-TEST(a_slice_of_what_many_ranks_hold_is_found_in_whatever_order_they_hold_it) /* reads.h#1 */
-{
+TEST(a_slice_of_what_many_ranks_hold_is_found_in_whatever_order_they_hold_it) { /* reads.h#1 */
     uint64_t random = cairn_test_seed();
     for (int i = 0; i < 120; i++) {
         struct many many;
@@ -141,8 +134,7 @@ TEST(a_slice_of_what_many_ranks_hold_is_found_in_whatever_order_they_hold_it) /*
     }
 }
 
-TEST(a_hole_among_many_ranks_is_not_found_and_never_filled) /* reads.h#1 */
-{
+TEST(a_hole_among_many_ranks_is_not_found_and_never_filled) { /* reads.h#1 */
     uint64_t random = cairn_test_seed();
     for (int i = 0; i < 40; i++) {
         struct many many;
@@ -161,8 +153,7 @@ TEST(a_hole_among_many_ranks_is_not_found_and_never_filled) /* reads.h#1 */
     }
 }
 
-TEST(rows_of_what_many_ranks_hold_are_found_as_boxes) /* reads.h#1 */
-{
+TEST(rows_of_what_many_ranks_hold_are_found_as_boxes) { /* reads.h#1 */
     uint64_t random = cairn_test_seed();
     for (int i = 0; i < 40; i++) {
         struct many many;

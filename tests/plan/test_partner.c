@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/divide.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "tests/harness.h"
 
 #define NODES_MAX 48

@@ -95,14 +95,12 @@ TEST(what_ends_within_a_block_for_want_of_room_does_not_fit) { /* reads.h#8 */
 TEST(bytes_that_are_no_multiple_of_anything_are_widened_to_the_byte) {
     struct cairn_plan_range odd = {1, CAIRN_BLOCK_BYTES + 1};
     struct cairn_plan_range wide = cairn_plan_range_widen(odd, 2 * CAIRN_BLOCK_BYTES - 7);
-    EXPECT_EQ_U64(wide.begin, 0);
-    EXPECT_EQ_U64(wide.end, 2 * CAIRN_BLOCK_BYTES - 7);
+    EXPECT_ALL_U64(wide.begin, 0, wide.end, 2 * CAIRN_BLOCK_BYTES - 7);
     struct cairn_plan_range within = cairn_plan_range_within(odd, 2 * CAIRN_BLOCK_BYTES - 7);
     EXPECT_EQ_U64(within.end - within.begin, 0);
     within = cairn_plan_range_within((struct cairn_plan_range){3, 2 * CAIRN_BLOCK_BYTES - 7},
                                      2 * CAIRN_BLOCK_BYTES - 7);
-    EXPECT_EQ_U64(within.begin, CAIRN_BLOCK_BYTES);
-    EXPECT_EQ_U64(within.end, 2 * CAIRN_BLOCK_BYTES - 7);
+    EXPECT_ALL_U64(within.begin, CAIRN_BLOCK_BYTES, within.end, 2 * CAIRN_BLOCK_BYTES - 7);
     EXPECT(!cairn_plan_range_joins(
         (struct cairn_plan_range){0, CAIRN_BLOCK_BYTES},
         (struct cairn_plan_range){CAIRN_BLOCK_BYTES + 1, CAIRN_BLOCK_BYTES + 2}));

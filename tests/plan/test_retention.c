@@ -4,9 +4,6 @@
 #include "plan/retention.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
 
 #include "tests/harness.h"
 
@@ -254,9 +251,8 @@ static bool compare_one(const struct cairn_plan_query *query,
         removed += !kept;
         bytes += kept ? 0 : query->items[i].bytes;
     }
-    EXPECT_EQ_U64(plan->removed, removed);
-    EXPECT_EQ_U64(plan->removed_bytes, bytes);
-    EXPECT_EQ_U64(plan->kept + plan->removed + plan->in_flight, query->count);
+    EXPECT_ALL_U64(plan->removed, removed, plan->removed_bytes, bytes,
+                   plan->kept + plan->removed + plan->in_flight, query->count);
     return true;
 }
 
@@ -273,8 +269,7 @@ TEST(a_plan_is_what_the_model_says_over_random_histories) { /* retention.h#1 to 
         query.allow_empty = !below(10);
         query.now_ms = query.count ? items[below(query.count)].committed_ms : 0;
         shuffle(items, query.count);
-        CAIRN_AUTO(plan_retention) plan = {0};
-        REQUIRE_OK(cairn_plan_retention(&query, &plan, &err));
+        WITH_OK(plan_retention, plan, cairn_plan_retention(&query, &plan, &err));
         if (!compare_one(&query, &plan)) return;
         removed += plan.removed;
         kept += plan.kept;
@@ -365,25 +360,19 @@ TEST(a_superseded_version_stays_until_one_that_replaces_it_is_committed) { /* re
 }
 
 TEST(weeks_begin_on_monday_and_months_on_their_first_in_utc) {
-    static const struct {
-        int64_t ms;
-        enum cairn_keep why;
-        const char *kept;
-    } cases[] = {
-        {INT64_C(1709164800000) /* Thu 2024-02-29 */, CAIRN_KEEP_MONTHLY, "100 200"},
-        {INT64_C(1703980800000) /* Sun 2023-12-31 */, CAIRN_KEEP_WEEKLY, "100 200"},
-        {INT64_C(1704067200000) /* Mon 2024-01-01 */, CAIRN_KEEP_WEEKLY, "200"},
-        {INT64_C(1704067200000) /* Mon 2024-01-01 */, CAIRN_KEEP_MONTHLY, "200"},
-    };
-    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+    EACH(one, FIELDS(int64_t ms; enum cairn_keep why; const char *kept),
+         {INT64_C(1709164800000) /* Thu 2024-02-29 */, CAIRN_KEEP_MONTHLY, "100 200"},
+         {INT64_C(1703980800000) /* Sun 2023-12-31 */, CAIRN_KEEP_WEEKLY, "100 200"},
+         {INT64_C(1704067200000) /* Mon 2024-01-01 */, CAIRN_KEEP_WEEKLY, "200"},
+         {INT64_C(1704067200000) /* Mon 2024-01-01 */, CAIRN_KEEP_MONTHLY, "200"}) {
         struct cairn_plan_item items[2];
         plain(items, 2, 100, HOUR);
-        items[0].committed_ms = cases[i].ms + DAY - 1;
-        items[1].committed_ms = cases[i].ms + DAY;
+        items[0].committed_ms = one->ms + DAY - 1;
+        items[1].committed_ms = one->ms + DAY;
         struct cairn_policy policy = {0};
-        policy.numbers[cases[i].why] = 2;
+        policy.numbers[one->why] = 2;
         struct cairn_plan_query query = {&policy, items, 2, 1, false, 0};
-        EXPECT_EQ_TEXT(kept_steps(&query), cases[i].kept);
+        EXPECT_EQ_TEXT(kept_steps(&query), one->kept);
     }
 }
 
@@ -405,9 +394,8 @@ TEST(a_plan_over_100_000_versions_takes_less_than_half_a_second) {
                                   .best_count = 2,
                                   .best = {{.count = 10}, {.count = 5, .largest = true}}};
     struct cairn_plan_query query = {&policy, items, CAIRN_COUNT(items), 1, false, 0};
-    CAIRN_AUTO(plan_retention) plan = {0};
     double begin = seconds();
-    REQUIRE_OK(cairn_plan_retention(&query, &plan, &err));
+    WITH_OK(plan_retention, plan, cairn_plan_retention(&query, &plan, &err));
     double took = seconds() - begin;
     printf("a plan over 100,000 versions: %.3f s of a processor\n", took);
     EXPECT(took < 0.5);

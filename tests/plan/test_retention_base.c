@@ -5,7 +5,6 @@
 #include "plan/retention.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "tests/harness.h"
 

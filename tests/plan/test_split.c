@@ -115,8 +115,8 @@ static void expect_cover(const struct world *world, const struct cairn_plan_spli
     }
     struct cairn_plan_box region = region_of(item, elements);
     struct cairn_plan_proof proof;
-    REQUIRE_OK(
-        cairn_plan_exact(&region, box ? item->dimension_count : 1, boxes, count, &proof, &err));
+    REQUIRE_OK(cairn_plan_exact(NULL, &region, box ? item->dimension_count : 1, boxes, count,
+                                &proof, &err));
     EXPECT_EQ_U64(proof.finding, CAIRN_PLAN_FOUND_NOTHING);
 }
 
@@ -257,9 +257,7 @@ TEST(weights_of_slow_nodes_give_them_less) {
     struct cairn_plan_group group = {CAIRN_PLAN_SPLIT_SLICE, 3, weights, &item, 1};
     struct cairn_plan_split split;
     REQUIRE_OK(cairn_plan_split(&group, &split, &err));
-    EXPECT_EQ_U64(split.bytes[0], 3 << 20);
-    EXPECT_EQ_U64(split.bytes[1], 0);
-    EXPECT_EQ_U64(split.bytes[2], 1 << 20);
+    EXPECT_ALL_U64(split.bytes[0], 3 << 20, split.bytes[1], 0, split.bytes[2], 1 << 20);
     cairn_plan_split_release(&split);
 }
 
@@ -322,7 +320,6 @@ TEST(looks_at_parts_of_two_lists_find_the_first_place_that_differs) {
             from += k * part;
             to = (uint32_t)cairn_min_u64(from + part, to);
         }
-        EXPECT_EQ_U64(from, at);
-        EXPECT_EQ_U64(rounds, 4);
+        EXPECT_ALL_U64(from, at, (uint64_t)rounds, 4);
     }
 }

@@ -1,18 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* without_cairn: docs/format.md is enough: plain Python restores what was written by it. */
 #include <spawn.h>
-#include <stdio.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "api/documents/digest.h"
-#include "api/documents/manifest.h"
 #include "api/documents/records.h"
-#include "api/table/dtype.h"
-#include "common/crc.h"
-#include "common/file.h"
 #include "common/hash/hash.h"
-#include "common/text.h"
 #include "plan/cover.h"
 #include "tests/harness.h"
 #include "tests/plan/stored.h"
@@ -23,10 +15,9 @@
 extern char **environ;
 
 static bool put_file(const char *key, struct cairn_view bytes) {
-    char path[2048], folder[2048];
     struct cairn_error err = {0};
-    snprintf(path, sizeof path, "%s/store/%s", cairn_test_folder(), key);
-    snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(path, '/') - path), path);
+    const char *path = TEXT("%s/store/%s", cairn_test_folder(), key);
+    const char *folder = TEXT("%.*s", (int)(strrchr(path, '/') - path), path);
     if (!EXPECT(cairn_dir_make(folder, 0700, &err) == CAIRN_OK)) return false;
     return EXPECT(cairn_file_replace(path, bytes, 0600, &err) == CAIRN_OK);
 }
@@ -110,8 +101,7 @@ static void put_layout(struct cairn_stored *stored, const struct cairn_version_p
 }
 
 static void put_documents(struct cairn_stored *stored, const struct cairn_version_place *place) {
-    CAIRN_AUTO(buf) manifest = {0};
-    CAIRN_AUTO(buf) text = {0};
+    CAIRN_AUTO(buf) manifest = {0}, text = {0};
     struct cairn_error err = {0};
     struct cairn_key key;
     struct cairn_record record = {.id = place->id, .attempt = 1, .step = place->step, .n = 1};
@@ -140,7 +130,7 @@ static bool put_version(struct cairn_stored *stored, struct cairn_version_place 
     cairn_stored_init(stored, cairn_test_seed(), RANKS);
     describe(stored);
     if (!cairn_stored_finish(stored)) return false;
-    EXPECT_CODE(cairn_plan_cover_prove(&stored->layout, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_plan_cover_prove(&stored->layout, NULL, &err), CAIRN_OK);
     stored->manifest.origin = (struct cairn_version_origin){{"llm", "7b"}, 1, NONCE, 1200, 1};
     cairn_version_id_make(&stored->manifest.origin, &stored->manifest.id);
     *place = (struct cairn_version_place){{"llm", "7b"}, 1200, stored->manifest.id};
@@ -152,14 +142,16 @@ static bool put_version(struct cairn_stored *stored, struct cairn_version_place 
 
 /* Exit status of the script; -1: there is no python3. */
 static int run_script(void) {
-    char store[1024], out[1024];
     pid_t pid;
     int status = 0;
-    snprintf(store, sizeof store, "%s/store", cairn_test_folder());
-    snprintf(out, sizeof out, "%s/out", cairn_test_folder());
-    char script[1200];
-    snprintf(script, sizeof script, "%s/tests/python/read_without_cairn.py", cairn_test_tree());
-    char *const arguments[] = {(char[]){"python3"}, script, store, (char[]){"llm/7b"}, out, NULL};
+    char *store = TEXT("%s/store", cairn_test_folder());
+    char *out = TEXT("%s/out", cairn_test_folder());
+    char *const arguments[] = {(char[]){"python3"},
+                               TEXT("%s/tests/python/read_without_cairn.py", cairn_test_tree()),
+                               store,
+                               (char[]){"llm/7b"},
+                               out,
+                               NULL};
     if (posix_spawnp(&pid, "python3", NULL, NULL, arguments, environ) != 0) return -1;
     if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status)) return 255;
     return WEXITSTATUS(status);
@@ -170,13 +162,12 @@ static void expect_tensor(const json_t *index, const char *name,
                           const struct stored_tensor *tensor) {
     CAIRN_AUTO(buf) bytes = {0};
     struct cairn_error err = {0};
-    char path[2048];
     uint64_t elements = 0, size = 1;
     const json_t *entry = json_object_get(index, name);
     const char *file = json_string_value(json_object_get(entry, "file"));
     if (!EXPECT(file != NULL)) return;
-    snprintf(path, sizeof path, "%s/out/tensors/%s", cairn_test_folder(), file);
-    EXPECT_CODE(cairn_file_load(path, &bytes, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_file_load(TEXT("%s/out/tensors/%s", cairn_test_folder(), file), &bytes, &err),
+                CAIRN_OK);
     cairn_tensor_size(tensor->tensor.dtype, tensor->tensor.dimension_count, tensor->tensor.shape,
                       &elements, &size);
     EXPECT_EQ_U64(bytes.size, size);
@@ -186,19 +177,16 @@ static void expect_tensor(const json_t *index, const char *name,
     EXPECT_EQ_U64(json_array_size(json_object_get(entry, "shape")), tensor->tensor.dimension_count);
 }
 
-TEST(plain_python_restores_shards_and_tensors_by_the_format_page_alone) {
+TEST(plain_python_restores_shards_and_tensors_by_the_format_page_alone, err) {
     CAIRN_AUTO(stored) stored = {0};
     CAIRN_AUTO(buf) text = {0};
     CAIRN_AUTO_JSON json_t *index = NULL;
     struct cairn_version_place place;
-    struct cairn_error err = {0};
-    char path[2048];
     REQUIRE(put_version(&stored, &place));
     int status = run_script();
     if (status == -1) SKIP("there is no python3");
     REQUIRE(status == 0);
-    snprintf(path, sizeof path, "%s/out/tensors.json", cairn_test_folder());
-    REQUIRE_OK(cairn_file_load(path, &text, &err));
+    REQUIRE_OK(cairn_file_load(TEXT("%s/out/tensors.json", cairn_test_folder()), &text, &err));
     REQUIRE_OK(
         cairn_json_parse(cairn_buf_view(&text), (struct cairn_json_limits){0}, &index, &err));
     EXPECT_EQ_U64(json_object_size(index), 5);
@@ -208,17 +196,16 @@ TEST(plain_python_restores_shards_and_tensors_by_the_format_page_alone) {
     expect_tensor(index, "step@1", &stored.tensors[2]);
     expect_tensor(index, "empty", &stored.tensors[3]);
     cairn_buf_clear(&text);
-    snprintf(path, sizeof path, "%s/out/shards/rank-00001.bin", cairn_test_folder());
-    REQUIRE_OK(cairn_file_load(path, &text, &err));
+    REQUIRE_OK(
+        cairn_file_load(TEXT("%s/out/shards/rank-00001.bin", cairn_test_folder()), &text, &err));
     EXPECT(text.size == STORED_OBJECT_BYTES &&
            !memcmp(text.data, stored.objects[1].data, text.size));
 }
 
 TEST(plain_python_refuses_one_flipped_bit) {
-    CAIRN_AUTO(stored) stored = {0};
     struct cairn_version_place place;
     struct cairn_key key;
-    REQUIRE(put_version(&stored, &place));
+    WITH(stored, stored, put_version(&stored, &place));
     stored.objects[1].data[STORED_OBJECT_BYTES - 1] ^= 4;
     cairn_key_shard(&place, CAIRN_VIEW("rank-00001.bin"), &key);
     REQUIRE(put_file(key.text, cairn_buf_view(&stored.objects[1])));

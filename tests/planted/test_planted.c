@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Faults on purpose, each of which has to fail its test: tests/planted/run plays them. Nothing else
  * runs this program. */
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "tests/harness.h"
 
 static volatile char *kept;

@@ -60,8 +60,7 @@ def shapes(document, schema):
 def options(document, schema):
     """The plain schemas that a value may fit, without null."""
     schema = resolve(document, schema)
-    found = [option for part in schema.get("oneOf", schema.get("anyOf", []))
-             for option in options(document, part)]
+    found = [option for part in schema.get("oneOf", schema.get("anyOf", [])) for option in options(document, part)]
     kinds = schema.get("type", [])
     kinds = [kinds] if isinstance(kinds, str) else kinds
     if not found and kinds != ["null"]:
@@ -170,8 +169,7 @@ def read_forms(rows):
         if row[0] == "form":
             forms[row[1]] = {"group": row[2], "text": row[3] if len(row) > 3 else "", "fields": {}}
         if row[0] == "field":
-            forms[row[1]]["fields"][row[2]] = {
-                "presence": row[3], "kind": row[4], "max": int(row[5]), "item": row[6]}
+            forms[row[1]]["fields"][row[2]] = {"presence": row[3], "kind": row[4], "max": int(row[5]), "item": row[6]}
     return forms
 
 

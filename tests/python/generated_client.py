@@ -64,7 +64,7 @@ class Caller:
         self.models = importlib.import_module("generated.models")
         client = importlib.import_module("generated.client").Client
         self.client = client(base_url=f"http://127.0.0.1:{port}", raise_on_unexpected_status=True,
-                             timeout=httpx.Timeout(30))
+                             timeout=httpx.Timeout(300))
         self.called = set()
 
     def __call__(self, name, wanted, /, *path, body=None, of=None, **more):
@@ -400,7 +400,7 @@ def main():
             assert not left, f"never called: {sorted(left)}"
         finally:
             daemon.terminate()
-            status = daemon.wait(60)
+            status = daemon.wait(300)
         assert status == 0, (folder / "log").read_text()
     print(f"{len(call.called)} operations")
 

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of several gloo ranks: each a Python process of its own, as a launcher starts them."""
+"""Programs of several gloo ranks: each a Python process of its own, with the environment that a launcher gives it."""
+import functools
 import os
-import socket
 import subprocess
-import sys
 import tempfile
 import textwrap
 
+import forks
 import package
+import ports  # of tests/e2e
 
 PREAMBLE = """
 import os, sys, json, warnings
@@ -22,24 +23,21 @@ dist.init_process_group("gloo")
 """
 
 
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+the_forks = functools.cache(forks.Forks)
 
 
-def start(text, world, *arguments, env=None, preamble=PREAMBLE):
-    """One process a rank; each writes to a file of its own, so that none waits for a reader."""
-    port = str(free_port())
+def start(text, world, *arguments, env=None, preamble=PREAMBLE, imports=()):
+    """One process a rank; each writes to a file of its own, so that none waits for a reader. imports: what takes long to
+    import beside torch."""
+    port = str(ports.free())
     job = os.urandom(8).hex()
     found = []
     for rank in range(world):
         out = tempfile.TemporaryFile("w+")
-        found.append((subprocess.Popen(
-            [sys.executable, "-c", preamble + textwrap.dedent(text), *map(str, arguments)], stdout=out, stderr=out, text=True,
-            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1",
-                 "LOCAL_WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "CAIRN_JOB": job,
-                 **(env or {})}), out))
+        found.append((the_forks(*imports).fork(preamble + textwrap.dedent(text), arguments, {
+            **os.environ, "RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1",
+            "LOCAL_WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "CAIRN_JOB": job,
+            **(env or {})}, out), out))
     return found
 
 
@@ -64,5 +62,3 @@ def finish(started, status=0):
 
 def run(text, world, *arguments, **options):
     return finish(start(text, world, *arguments, **options))
-
-

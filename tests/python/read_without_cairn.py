@@ -183,8 +183,7 @@ def versions(store):
             manifest["flags"] = ["superseded"] * (folder.name in gone)
             manifest["flags"] += ["trashed"] * (folder / "trashed.json").exists()
             found.append((manifest, folder))
-    return sorted(found, key=lambda v: (not v[0]["flags"], v[0]["attempt"], v[0]["step"], v[0]["n"]),
-                  reverse=True)
+    return sorted(found, key=lambda v: (not v[0]["flags"], v[0]["attempt"], v[0]["step"], v[0]["n"]), reverse=True)
 
 # ---- its bytes ----
 

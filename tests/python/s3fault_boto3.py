@@ -8,6 +8,7 @@ means that boto3 is not installed.
 """
 import argparse
 import base64
+import concurrent.futures
 import hashlib
 import json
 import os
@@ -82,8 +83,7 @@ class Server:
     def journal(self):
         return [json.loads(line) for line in self.control("journal").splitlines()]
 
-    def client(self, access=ACCESS, secret=SECRET, token=None, region="us-east-1", style="path",
-               attempts=1):
+    def client(self, access=ACCESS, secret=SECRET, token=None, region="us-east-1", style="path", attempts=1):
         import boto3
         import botocore.config
         config = botocore.config.Config(
@@ -142,8 +142,7 @@ def ranges_and_conditions_hold(server):
         equal(code_of(s3.get_object, Bucket="lab", Key="k", Range=text), "InvalidRange")
     equal(code_of(s3.get_object, Bucket="lab", Key="k", IfMatch='"other"'), "PreconditionFailed")
     equal(code_of(s3.get_object, Bucket="lab", Key="k", IfNoneMatch=etag), "304")
-    equal(code_of(s3.put_object, Bucket="lab", Key="k", Body=b"x", IfNoneMatch="*"),
-          "PreconditionFailed")
+    equal(code_of(s3.put_object, Bucket="lab", Key="k", Body=b"x", IfNoneMatch="*"), "PreconditionFailed")
     equal(code_of(s3.put_object, Bucket="lab", Key="new", Body=b"x", IfNoneMatch="*"), "ok")
 
 
@@ -151,14 +150,11 @@ def ranges_and_conditions_hold(server):
 def wrong_keys_and_signatures_are_refused(server):
     good = server.client()
     equal(code_of(good.list_objects_v2, Bucket="lab"), "ok")
-    equal(code_of(server.client(secret="x" + SECRET).list_objects_v2, Bucket="lab"),
-          "SignatureDoesNotMatch")
-    equal(code_of(server.client(access="nobody").list_objects_v2, Bucket="lab"),
-          "InvalidAccessKeyId")
+    equal(code_of(server.client(secret="x" + SECRET).list_objects_v2, Bucket="lab"), "SignatureDoesNotMatch")
+    equal(code_of(server.client(access="nobody").list_objects_v2, Bucket="lab"), "InvalidAccessKeyId")
     equal(code_of(server.client(token="extra").list_objects_v2, Bucket="lab"), "InvalidToken")
     code_of(server.client(region="eu-central-1").put_object, Bucket="lab", Key="k", Body=b"x")
-    equal([line["code"] for line in server.journal() if line["key"] == "k"][0],
-          "AuthorizationHeaderMalformed")
+    equal([line["code"] for line in server.journal() if line["key"] == "k"][0], "AuthorizationHeaderMalformed")
     for name in ["authorization", "x-amz-date", "x-amz-content-sha256", "path"]:
         client = server.client()
 
@@ -200,8 +196,7 @@ def presigned_urls_work_until_they_are_changed_or_old(server):
     url = s3.generate_presigned_url("get_object", {"Bucket": "lab", "Key": "a/b c"}, ExpiresIn=60)
 
     def fetch(url, data=None, headers=None):
-        request = urllib.request.Request(url, data=data, headers=headers or {},
-                                         method="PUT" if data else "GET")
+        request = urllib.request.Request(url, data=data, headers=headers or {}, method="PUT" if data else "GET")
         try:
             with urllib.request.urlopen(request) as answer:
                 return answer.status, answer.read()
@@ -226,12 +221,9 @@ def wrong_digests_are_refused(server):
     s3 = server.client()
     wrong = base64.b64encode(hashlib.md5(b"other").digest()).decode()
     equal(code_of(s3.put_object, Bucket="lab", Key="k", Body=b"x", ContentMD5=wrong), "BadDigest")
-    equal(code_of(s3.put_object, Bucket="lab", Key="k", Body=b"x", ContentMD5="short"),
-          "InvalidDigest")
-    equal(code_of(s3.put_object, Bucket="lab", Key="k", Body=b"x", ChecksumCRC32C="AAAAAA=="),
-          "BadDigest")
-    equal(code_of(s3.put_object, Bucket="lab", Key="k", Body=b"x", ChecksumCRC32C="AA"),
-          "InvalidRequest")
+    equal(code_of(s3.put_object, Bucket="lab", Key="k", Body=b"x", ContentMD5="short"), "InvalidDigest")
+    equal(code_of(s3.put_object, Bucket="lab", Key="k", Body=b"x", ChecksumCRC32C="AAAAAA=="), "BadDigest")
+    equal(code_of(s3.put_object, Bucket="lab", Key="k", Body=b"x", ChecksumCRC32C="AA"), "InvalidRequest")
     server.rules("op=put : req-flip@0")
     equal(code_of(s3.put_object, Bucket="lab", Key="k", Body=b"x"), "XAmzContentSHA256Mismatch")
     server.rules("")
@@ -240,14 +232,12 @@ def wrong_digests_are_refused(server):
 
 def upload(s3, key, pieces, composite=False, **create):
     kind = "COMPOSITE" if composite else "FULL_OBJECT"
-    begun = s3.create_multipart_upload(Bucket="lab", Key=key, ChecksumAlgorithm="CRC32C",
-                                       ChecksumType=kind, **create)
+    begun = s3.create_multipart_upload(Bucket="lab", Key=key, ChecksumAlgorithm="CRC32C", ChecksumType=kind, **create)
     parts = []
     for number, piece in enumerate(pieces, 1):
         sent = s3.upload_part(Bucket="lab", Key=key, UploadId=begun["UploadId"], PartNumber=number,
                               Body=piece, ChecksumCRC32C=piece_crc(piece))
-        parts.append({"PartNumber": number, "ETag": sent["ETag"],
-                      "ChecksumCRC32C": sent["ChecksumCRC32C"]})
+        parts.append({"PartNumber": number, "ETag": sent["ETag"], "ChecksumCRC32C": sent["ChecksumCRC32C"]})
     return begun["UploadId"], parts
 
 
@@ -294,14 +284,12 @@ def multipart_uploads_follow_the_rules(server):
     equal(complete(parts), "EntityTooSmall")
     s3.abort_multipart_upload(Bucket="lab", Key="m", UploadId=upload_id)
     equal(complete(parts), "NoSuchUpload")
-    equal(code_of(s3.abort_multipart_upload, Bucket="lab", Key="m", UploadId=upload_id),
-          "NoSuchUpload")
+    equal(code_of(s3.abort_multipart_upload, Bucket="lab", Key="m", UploadId=upload_id), "NoSuchUpload")
     upload_id, parts = upload(s3, "m", [small], True)
     equal(complete([{"PartNumber": 1, "ETag": parts[0]["ETag"]}]), "InvalidRequest")
     equal(complete(parts, IfNoneMatch="*"), "PreconditionFailed")
     equal(complete(parts), "ok")
-    equal(s3.head_object(Bucket="lab", Key="m", ChecksumMode="ENABLED")["ChecksumCRC32C"][-2:],
-          "-1")
+    equal(s3.head_object(Bucket="lab", Key="m", ChecksumMode="ENABLED")["ChecksumCRC32C"][-2:], "-1")
 
 
 @test
@@ -322,8 +310,7 @@ def listings_come_in_pages_and_deletions_in_batches(server):
     equal([entry["Key"] for entry in answer["Deleted"]], names[4:5])
     for i in range(3):
         s3.create_multipart_upload(Bucket="lab", Key=f"u{i // 2}")
-    pages = list(s3.get_paginator("list_multipart_uploads").paginate(
-        Bucket="lab", PaginationConfig={"PageSize": 1}))
+    pages = list(s3.get_paginator("list_multipart_uploads").paginate(Bucket="lab", PaginationConfig={"PageSize": 1}))
     equal([u["Key"] for page in pages for u in page.get("Uploads", [])], ["u0", "u0", "u1"])
 
 
@@ -388,10 +375,8 @@ def what_is_locked_is_not_deleted_by_its_id(server):
     server.control("hold", "l/*")
     s3.delete_object(Bucket="lab", Key="l/a")
     equal(code_of(s3.delete_object, Bucket="lab", Key="l/a", VersionId=first), "AccessDenied")
-    answer = s3.delete_objects(Bucket="lab", Delete={"Objects": [
-        {"Key": "l/a", "VersionId": first}]})
-    equal([(e["Key"], e["VersionId"], e["Code"]) for e in answer["Errors"]],
-          [("l/a", first, "AccessDenied")])
+    answer = s3.delete_objects(Bucket="lab", Delete={"Objects": [{"Key": "l/a", "VersionId": first}]})
+    equal([(e["Key"], e["VersionId"], e["Code"]) for e in answer["Errors"]], [("l/a", first, "AccessDenied")])
     server.control("hold", "")
     s3.delete_object(Bucket="lab", Key="l/a", VersionId=first)
     server.control("object-lock", "<ObjectLockConfiguration><Rule><DefaultRetention><Mode>"
@@ -410,8 +395,7 @@ def buckets_are_there_or_not(server):
     equal([b["Name"] for b in s3.list_buckets()["Buckets"]], ["lab", "second"])
     equal(s3.head_bucket(Bucket="second")["BucketRegion"], "us-east-1")
     equal(s3.get_bucket_versioning(Bucket="second").get("Status"), None)
-    equal(code_of(s3.get_bucket_lifecycle_configuration, Bucket="lab"),
-          "NoSuchLifecycleConfiguration")
+    equal(code_of(s3.get_bucket_lifecycle_configuration, Bucket="lab"), "NoSuchLifecycleConfiguration")
     s3.delete_bucket(Bucket="second")
     equal(code_of(s3.list_objects_v2, Bucket="second"), "NoSuchBucket")
 
@@ -443,7 +427,16 @@ def faults_come_where_the_rules_say(server):
     server.rules("op=get : stall@50/200, slow=2000")
     start = time.monotonic()
     equal(read(), b"x" * 100)
-    equal(0.2 <= time.monotonic() - start < 2, True)
+    equal(0.2 <= time.monotonic() - start, True)
+    server.rules("op=get : held")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(read)
+        comes(lambda: server.state()["rules"][0]["acted"])
+        equal(reading.done(), False)
+        s3.put_object(Bucket="lab", Key="k", Body=b"z" * 100)
+        server.rules("")
+        equal(reading.result(), b"x" * 100)  # of the object that was there when it came
+    s3.put_object(Bucket="lab", Key="k", Body=b"x" * 100)
     server.rules("op=put : lose-reply")
     try:
         s3.put_object(Bucket="lab", Key="lost", Body=b"there")
@@ -490,8 +483,7 @@ def run_profiles(program):
                                     ("b2", None, "InvalidArgument")]:
         with Server(program, "--profile", profile) as server:
             s3 = server.client()
-            equal(code_of(s3.put_object, Bucket="lab", Key="k", Body=b"x",
-                          ChecksumCRC32C=crc32c(b"x")), refused)
+            equal(code_of(s3.put_object, Bucket="lab", Key="k", Body=b"x", ChecksumCRC32C=crc32c(b"x")), refused)
             if again is None:
                 continue
             begun = s3.create_multipart_upload(Bucket="lab", Key="m")["UploadId"]

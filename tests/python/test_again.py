@@ -3,6 +3,7 @@
 """A state of the same form is saved again without being taken apart: what is saved is what it holds now, whatever has
 changed in it."""
 import package
+import ranks
 
 
 class Again(package.Worlds):
@@ -55,6 +56,58 @@ class Again(package.Worlds):
         saved(True)
         state["again"]["b"] = state["same"] = torch.ones(4)
         saved(True)                                         # tied
+        state["again"]["b"].add_(1)
+        saved(False)
+        state["again"]["b"] = state["same"] = torch.full((4,), 3.0)  # tied, elsewhere
+        saved(False)
+        state["same"] = torch.full((4,), 4.0)               # tied no more
+        saved(True)
+
+    def test_tensors_of_each_rank_and_parts_of_dtensors_are_known_again(self):
+        ranks.run("""
+            from torch.distributed.device_mesh import init_device_mesh
+            from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+            from cairn import _pieces
+            flatten, taken_apart = _pieces.flatten, []
+            _pieces.flatten = lambda state: taken_apart.append(1) or flatten(state)
+            mesh = init_device_mesh("cpu", (2,))
+            run = cairn.run(sys.argv[1])
+            own = torch.full((3,), float(RANK))
+            source = {"rows": torch.arange(35.0).reshape(7, 5), "one": torch.arange(5.0)[:1], "all": torch.arange(40_000.0)}
+            laid_out = {"rows": Shard(0), "one": Shard(0), "all": Replicate()}  # "one" has no elements on the second rank
+            state = {name: distribute_tensor(value, mesh, [laid_out[name]]) for name, value in source.items()}
+            state = {**state, "tied": state["rows"], "own": cairn.local(own), "step": 0}
+            layer = torch.nn.Parameter(distribute_tensor(torch.ones(6, 4), mesh, [Shard(1)]))
+            state["layer"] = layer.detach()
+
+            def saved(step, anew):
+                taken_apart.clear()
+                state["step"] = step
+                run.save(step, state)
+                assert bool(taken_apart) == anew, (step, taken_apart)
+                with run.at(step) as found:
+                    told = found.load()
+                    for name in ("rows", "one", "all", "tied", "layer"):
+                        whole = state[name].full_tensor()
+                        assert torch.equal(told[name], whole), (step, name, told[name], whole)
+                    assert told["step"] == step and torch.equal(told["own"], own), (step, told["own"])
+                dist.barrier()
+            saved(1, True)
+            own.add_(10)
+            state["rows"].to_local().mul_(2)
+            saved(2, False)
+            with torch.no_grad():
+                layer.mul_(3)
+            state["layer"] = layer.detach()  # as state_dict() has it, each time another object
+            state["rows"] = state["tied"] = distribute_tensor(source["rows"] + 5, mesh, [Shard(0)])
+            saved(3, False)
+            state["layer"] = distribute_tensor(torch.ones(6, 4), mesh, [Shard(0)])  # laid out in another way
+            saved(4, True)
+            state["layer"] = distribute_tensor(torch.full((6, 4), 2.0), mesh, [Replicate()])
+            saved(5, True)
+            state["tied"] = distribute_tensor(source["rows"] + 6, mesh, [Shard(0)])
+            saved(6, True)
+        """, 2, self.name)
 
     def test_memory_that_becomes_shared_is_seen(self):
         import torch

@@ -138,6 +138,27 @@ class Dcp(package.Worlds):
                 assert full["up.weight"].abs().sum() > 0
         """)
 
+    def test_dcps_own_calls_save_and_load_fsdp_over_tensor_parallel(self):
+        self.ranks(4, """
+            from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+            mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+            def laid_out(seed):
+                torch.manual_seed(seed)
+                net = torch.nn.Sequential(Net(), torch.nn.LayerNorm(37))  # the norm is a DTensor on `dp` alone
+                parallelize_module(net[0], mesh["tp"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
+                return {"model": fully_shard(net, mesh=mesh["dp"]).state_dict()}
+            run = cairn.run(sys.argv[1])
+            saved = laid_out(1)
+            dcp.save(saved, storage_writer=cairn.dcp.Writer(run, 1))
+            found = laid_out(2)
+            dcp.load(found, storage_reader=cairn.dcp.Reader(run, 1))
+            for name, value in saved["model"].items():
+                own = [local.to_local() if isinstance(local, DTensor) else local for local in (value, found["model"][name])]
+                assert torch.equal(*own), name
+            whole = sum(value.numel() * 4 for value in saved["model"].values())
+            assert run.at(1).bytes < whole + 4 * 8000, (run.at(1).bytes, whole)
+        """)
+
     def test_what_dcp_saved_is_read_by_tensor_name_and_exported_without_torch(self):
         self.ranks(2, """
             mesh = init_device_mesh("cpu", (2,))

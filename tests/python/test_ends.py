@@ -10,6 +10,7 @@ import textwrap
 
 import package
 import cairn
+import world
 
 BEGIN = """
     import array, os, sys, time, cairn
@@ -145,6 +146,38 @@ class Ends(package.Worlds):
             run._reserve(1 << 42, None)
         self.assertEqual(caught.exception.code, "no-memory")
         self.assertIn("--memory", str(caught.exception))
+
+    def test_a_token_that_may_not_save_is_one_sentence_that_names_it(self):
+        own = world.World(nodes=0, server_arguments=("--require-token",))
+        self.addCleanup(own.close)
+        admin = (own.root / "server/admin.token").read_text().strip()
+        made = own.cairn("token", "create", "--scope", "read,write", "--project", "other", "one", env={"CAIRN_TOKEN": admin})
+        (own.root / "token").write_text(made.stdout)
+        (own.root / "token").chmod(0o600)
+        own.uploader_arguments = ["--token-file", own.root / "token"]
+        own.uploaders.append(own.make_uploader(0).start())
+        with self.assertRaises(cairn.CairnError) as caught:
+            cairn.run("nlp/a", socket=own.socket())
+        self.assertEqual((caught.exception.code, caught.exception.retryable), ("not-found", False))
+        self.assertRegex(str(caught.exception), r"that the token one/\w+ may see \(projects: other; scopes: read,write\)")
+        self.assertNotIn(made.stdout.strip().split("_")[2], str(caught.exception))
+
+    def test_a_store_that_takes_nothing_is_named_by_the_wait_and_the_save_is_committed_once_it_does(self):
+        own = world.World()
+        self.addCleanup(own.close)
+        store, away = own.root / "store", own.root / "away"
+        with cairn.run("nlp/full", socket=own.socket()) as run:
+            run.save(1, {"x": bytes(10)})
+            store.rename(away)
+            store.write_text("no folder")  # as a disk that is full, or gone: each write of the uploader fails
+            save = run.async_save(2, {"x": bytes(10)})
+            with self.assertRaises(cairn.Timeout) as caught:
+                save.committed.result(6)
+            self.assertTrue(caught.exception.retryable)
+            self.assertIn("Not a directory", str(caught.exception))
+            store.unlink()
+            away.rename(store)
+            save.committed.result(package.HANG_S)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ctest: labels=torch seconds=90 rooms=python,client,uploader,server
-"""Frameworks with the real libraries, each where it is installed: Lightning, Hugging Face's Trainer, DeepSpeed,
-torch_checkpointing, NumPy, JAX."""
+"""Frameworks with the real libraries, each where it is installed: Lightning, Hugging Face's Trainer, accelerate,
+torch_checkpointing, Ray Train, torchtitan, NumPy, JAX. DeepSpeed: test_deepspeed.py."""
 import importlib.util
 import unittest
 
@@ -98,10 +98,54 @@ class Frameworks(package.Worlds):
             os.makedirs(folder + "/b/checkpoint-99")                  # what a killed job left half written
             train(run, folder + "/b", 12)
             assert losses == whole, (losses, whole)
+            again = cairn.hf.resume_dir(run, folder + "/c")
+            files = sorted(os.listdir(again))
+            os.remove(again + "/" + files[-1])                        # what a killed job left half removed
+            assert cairn.hf.resume_dir(run, folder + "/c") == again and sorted(os.listdir(again)) == files, files
             found = cairn.hf.folder(f"cairn://{name}/latest")
             assert os.path.exists(found + "/trainer_state.json")
             assert [row.step for row in run.list()] == [12, 8, 4]
         """, self.name, self.folder / "hf")
+
+    @only_with("accelerate")
+    def test_accelerate_saves_what_each_rank_wrote_and_goes_on(self):
+        ranks.run("""
+            import os
+            import accelerate, cairn.accelerate
+            name, folder = sys.argv[1:]
+
+            def job(seed):
+                made = accelerate.Accelerator(cpu=True)
+                accelerate.utils.set_seed(seed, device_specific=True)
+                net = torch.nn.Sequential(torch.nn.Linear(4, 9), torch.nn.Dropout(0.3), torch.nn.Linear(9, 1))
+                adam = torch.optim.AdamW(net.parameters(), lr=0.01)
+                schedule = torch.optim.lr_scheduler.StepLR(adam, 2)
+                return made, made.prepare(net, adam, schedule)
+
+            def steps(job, first, last):
+                made, (net, adam, schedule) = job
+                seen = []
+                for step in range(first, last):
+                    loss = net(torch.full((8, 4), step + RANK + 1.0)).square().mean()
+                    made.backward(loss)
+                    adam.step(); schedule.step(); adam.zero_grad()
+                    seen.append(loss.item())
+                return seen
+            run = cairn.run(name)
+            first = job(1)
+            assert cairn.accelerate.load_state(first[0], run) is None
+            seen = steps(first, 0, 3)
+            save = cairn.accelerate.save_state(first[0], run, 3, metrics={"loss": seen[-1]})
+            after = steps(first, 3, 6)
+            save.committed.result()
+            other = job(2)
+            assert cairn.accelerate.load_state(other[0], run, folder=folder) == 3
+            assert steps(other, 3, 6) == after
+            with run.at(3) as found:
+                names = set(found.shards)
+                assert {"random_states_0.pkl", "random_states_1.pkl"} <= names, names
+            dist.barrier()
+        """, 2, self.name, self.folder)
 
     @only_with("torch_checkpointing")
     def test_torch_checkpointing_saves_in_its_process_and_loads(self):
@@ -115,6 +159,8 @@ class Frameworks(package.Worlds):
                 for how, step in (("with_sync_save", 1), ("with_async_save", 2)):
                     config = getattr(CheckpointManager.Config, how)()
                     config.storage_config = CairnStorageConfig(f"{name}-{how[5]}")
+                    if how == "with_async_save":  # its process imports torch, which a busy machine takes long for
+                        config.save.process_config.subprocess_init_timeout_secs = 300
                     manager = config.build()
                     state = {"model": {"w": torch.arange(10.0) + step}, "step": {"n": step}}
                     future = manager.save(f"step_{step}", state)
@@ -144,45 +190,130 @@ class Frameworks(package.Worlds):
             manager.close()
         """, 2, self.name)
 
-    @only_with("deepspeed")
-    def test_deepspeed_zero_saves_and_resumes(self):
+    @only_with("torch_checkpointing")
+    def test_torch_checkpointing_without_a_temporary_folder_is_committed_on_one_rank_and_refused_on_two(self):
+        for world in (1, 2):
+            ranks.run("""
+                from torch_checkpointing.checkpoint_manager import CheckpointManager
+                from cairn.torch_checkpointing import CairnStorageConfig
+                config = CheckpointManager.Config.with_sync_save()
+                config.storage_config = CairnStorageConfig(sys.argv[1])
+                config.save.writer_config.write_to_temp_dir = False
+                manager = config.build()
+                state = {"model": {"w": torch.arange(10.0)}, "step": {"n": 3}}
+                try:
+                    manager.save("step_7", state)
+                except cairn.CairnError as error:
+                    assert WORLD == 2 and "write_to_temp_dir" in str(error), error
+                else:
+                    assert WORLD == 1
+                    found = manager.load("step_7", {"model": {"w": torch.zeros(10)}, "step": {"n": 0}})
+                    assert torch.equal(found["model"]["w"], state["model"]["w"]) and found["step"]["n"] == 3, found
+                manager.close()
+            """, world, f"{self.name}-{world}")
+
+    @only_with("torchtitan", "tyro", "fsspec")
+    def test_torchtitan_saves_and_resumes_by_the_url_of_its_folder(self):
         ranks.run("""
-            import logging
-            import deepspeed, cairn.deepspeed
+            import fsspec, logging
+            from cairn.fs import CairnFileSystem
+            fsspec.register_implementation("cairn", CairnFileSystem, clobber=True)
+            from torchtitan.components.checkpointer.dcp import CheckpointManager
+            from torch.distributed.device_mesh import init_device_mesh
+            from torch.distributed.fsdp import fully_shard
             logging.disable(logging.WARNING)
-            name, folder = sys.argv[1:]
-            def engine_of(stage):
-                torch.manual_seed(0)
-                net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
-                engine, *_ = deepspeed.initialize(model=net, model_parameters=net.parameters(), config={
-                    "train_batch_size": 4 * WORLD, "optimizer": {"type": "AdamW", "params": {"lr": 0.01, "torch_adam": True}},
-                    "zero_optimization": {"stage": stage, "offload_optimizer": {"device": "none"}},
-                    "zero_force_ds_cpu_optimizer": False})
-                return engine
-            def steps(engine, first, last):
-                losses = []
-                for step in range(first, last):
-                    torch.manual_seed(step * WORLD + RANK)
-                    loss = engine(torch.randn(4, 8)).square().mean()
-                    engine.backward(loss)
-                    engine.step()
-                    losses.append(loss.item())
-                return losses
-            for stage in (1, 3):
-                whole = steps(engine_of(stage), 0, 6)
-                engine = engine_of(stage)
-                run = cairn.run(f"{name}-{stage}")
-                cairn.deepspeed.install(engine, run)
-                first = steps(engine, 0, 3)
-                engine.save_checkpoint(f"{folder}-{stage}", tag="global_step3")
-                other = engine_of(stage)
-                cairn.deepspeed.install(other, run)
-                assert cairn.deepspeed.prepare(run, f"{folder}-{stage}-elsewhere") == "global_step3"
+
+            class Kept:
+                def __init__(self):
+                    self.kept = {"step": 0}
+                def state_dict(self):
+                    return dict(self.kept)
+                def load_state_dict(self, state):
+                    self.kept = dict(state)
+
+            def manager(seed, mode):
+                torch.manual_seed(seed)
+                net = fully_shard(torch.nn.Linear(8, 6), mesh=init_device_mesh("cpu", (WORLD,)))
+                train, config = Kept(), CheckpointManager.Config(
+                    enable=True, folder=f"cairn://{sys.argv[1]}-{mode}", interval=1, keep_latest_k=2, async_mode=mode,
+                    last_save_model_only=False)
+                made = CheckpointManager(config, dataloader=None, model_parts=[net], optimizers=Kept(), lr_schedulers=Kept(),
+                                         states={"train_state": train}, sd_adapter=None)
+                return made, net, train
+            for mode in ("disabled", "async"):
+                made, net, train = manager(1, mode)
+                assert not made.load()
+                for step in range(1, 6):
+                    with torch.no_grad():
+                        net.weight.add_(1)
+                    train.kept["step"] = step
+                    made.save(curr_step=step, last_step=step == 5)
+                    made.maybe_wait_for_staging()
+                made.close()
                 dist.barrier()
-                path, _ = other.load_checkpoint(f"{folder}-{stage}-elsewhere")
-                assert path, "not found"
-                assert first + steps(other, 3, 6) == whole
-        """, 2, self.name, self.folder / "ds", env={"DS_ACCELERATOR": "cpu", "CAIRN_JOB": "ds-1"})
+                other, loaded, told = manager(2, mode)
+                assert other.load() and told.kept["step"] == 5, told.kept
+                assert torch.equal(loaded.weight.full_tensor(), net.weight.full_tensor())
+                dist.barrier()
+                fs = fsspec.filesystem("cairn")
+                names = [one.rpartition("/")[2] for one in fs.ls(f"cairn://{sys.argv[1]}-{mode}", detail=False)]
+                # Two, and the last one, for which it makes no room. One that is not committed yet does not count.
+                assert [name for name in names if name != "step-2"] == ["step-3", "step-4", "step-5"], names
+                assert mode == "async" or "step-2" not in names, names
+                other.close()
+                dist.barrier()
+        """, 2, self.name)
+
+    @only_with("ray")
+    def test_a_job_of_ray_train_whose_worker_dies_goes_on_from_what_all_have_committed(self):
+        told, _ = self.program("""
+            import json, os, sys, tempfile, warnings
+            warnings.filterwarnings("ignore")
+            os.environ["RAY_TRAIN_V2_ENABLED"] = "1"
+            import ray, ray.train, ray.train.torch
+            name, folder = sys.argv[1:]
+
+            def train(config):
+                import torch, cairn
+                import torch.distributed as dist
+                run = cairn.run(config["name"])
+                rank = ray.train.get_context().get_world_rank()
+                state, own, first = {"w": torch.zeros(5), "step": 0}, torch.full((2,), float(rank)), 0
+                found = run.latest()
+                if found:
+                    own.zero_()
+                    state = found.load(into={**state, "own": cairn.local(own)})
+                    first = state["step"]
+                    with open(ray.train.get_checkpoint().path + "/pointer.json") as file:
+                        assert json.load(file)["uri"].startswith("cairn://"), "the pointer"
+                for step in range(first + 1, 7):
+                    state["w"] += step
+                    dist.all_reduce(state["w"], op=dist.ReduceOp.AVG)
+                    state["step"] = step
+                    run.save(step, {**state, "own": cairn.local(own)})
+                    with tempfile.TemporaryDirectory() as made:
+                        with open(made + "/pointer.json", "w") as file:
+                            json.dump({"uri": f"cairn://{config['name']}/{step}"}, file)
+                        ray.train.report({"step": step, "first": first},
+                                         checkpoint=ray.train.Checkpoint.from_directory(made) if rank == 0 else None)
+                    if step == 3 and not found and rank == 1:
+                        os._exit(1)
+                assert state["w"][0] == 21 and own[0] == rank, (state, own)
+                run.close()
+
+            ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, configure_logging=False)
+            result = ray.train.torch.TorchTrainer(
+                train, train_loop_config={"name": name}, torch_config=ray.train.torch.TorchConfig(backend="gloo"),
+                scaling_config=ray.train.ScalingConfig(num_workers=2),
+                run_config=ray.train.RunConfig(name="job", storage_path=folder,
+                                               failure_config=ray.train.FailureConfig(max_failures=1))).fit()
+            print("went on from", result.metrics["first"])
+            ray.shutdown()
+            import cairn
+            with cairn.run(name, read_only=True) as run:
+                assert run.latest().step == 6 and run.latest().load(only=["w"])["w"][0] == 21
+        """, self.name, self.folder / "ray")
+        self.assertIn("went on from 3", told)
 
     @only_with("numpy")
     def test_numpy_arrays_of_each_type_and_layout_come_back(self):
@@ -230,6 +361,41 @@ class Frameworks(package.Worlds):
                 assert got.sharding == into["params"][name].sharding
             assert numpy.array_equal(numpy.asarray(found.load()["params"]["w"]), whole["w"])
         """, self.name, env={"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"})
+
+    @only_with("jax", "numpy")
+    def test_arrays_of_two_jax_processes_are_one_tensor_and_load_on_another_mesh(self):
+        ranks.run("""
+            import os, sys
+            import jax, numpy
+            jax.config.update("jax_cpu_collectives_implementation", "gloo")
+            rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+            jax.distributed.initialize(f"127.0.0.1:{os.environ['MASTER_PORT']}", world, rank)
+            from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+            import cairn
+            devices = numpy.array(jax.devices())
+            assert len(devices) == 8 and len(jax.local_devices()) == 4
+            whole = {"w": numpy.arange(64 * 6, dtype="float32").reshape(64, 6), "half": numpy.arange(32, dtype="int32"),
+                     "same": numpy.arange(20_000, dtype="float32")}
+
+            def on(mesh, specs, of=lambda value: value):
+                return {name: jax.make_array_from_callback(value.shape, NamedSharding(mesh, specs[name]),
+                                                           lambda index, value=value: of(value)[index])
+                        for name, value in whole.items()}
+            saved = on(Mesh(devices.reshape(4, 2), ("x", "y")), {"w": P("x", "y"), "half": P("y"), "same": P()})
+            run = cairn.run(sys.argv[1])
+            run.save(1, {"params": saved, "step": 1})
+            found = run.at(1)
+            assert found.tensors["params.w"].shape == (64, 6)
+            assert found.bytes < sum(value.nbytes for value in whole.values()) + 2 * 8192, found.bytes
+            specs = {"w": P(None, "x"), "half": P("x"), "same": P("y")}
+            into = {"params": on(Mesh(devices.reshape(2, 4), ("x", "y")), {**specs, "same": P("x")}, numpy.zeros_like), "step": 0}
+            loaded = found.load(into=into)
+            for name, value in whole.items():
+                for shard in loaded["params"][name].addressable_shards:
+                    assert numpy.array_equal(numpy.asarray(shard.data), value[shard.index]), (name, shard.index)
+            assert loaded["step"] == 1
+            jax.distributed.shutdown()
+        """, 2, self.name, preamble="", env={"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"})
 
 
 if __name__ == "__main__":

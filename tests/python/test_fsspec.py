@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # ctest: labels=torch seconds=15 rooms=python,client,uploader,server
 """fsspec's cairn://: what its users do with any other store, and torch.save, DCP and its async save by URL."""
+import importlib
+
 import package
 import ranks
 
@@ -38,8 +40,7 @@ class Fsspec(package.Worlds):
     def test_another_file_of_the_step_joins_the_first(self):
         self.put("1/a", b"a")
         self.put("1/deep/b", b"bb")
-        self.assertEqual(self.fs.ls(f"{self.url}/1", detail=False),
-                         [f"{self.name}/1/a", f"{self.name}/1/deep"])
+        self.assertEqual(self.fs.ls(f"{self.url}/1", detail=False), [f"{self.name}/1/a", f"{self.name}/1/deep"])
         self.assertEqual(sorted(self.fs.find(f"{self.url}/1")), [f"{self.name}/1/a", f"{self.name}/1/deep/b"])
         self.assertEqual(self.fs.info(f"{self.url}/1/deep/b")["size"], 2)
         self.assertEqual([folder for folder, _, _ in self.fs.walk(f"{self.url}/1")],
@@ -84,6 +85,26 @@ class Fsspec(package.Worlds):
         with self.assertRaises(FileNotFoundError):
             self.fs.cat_ranges([f"{self.url}/8/none"], [0], [1], on_error="raise")
 
+    def test_folders_named_as_frameworks_name_them_are_their_steps(self):
+        self.put("step-100/model/a", b"a")
+        self.put("step-100/model/b", b"bb")
+        self.put("epoch_3/recipe_state.pt", b"x")
+        run = self.world.run(self.name)
+        self.assertEqual([row.step for row in run.list() if not row.superseded], [100, 3])
+        self.assertEqual(self.fs.ls(self.url, detail=False), [f"{self.name}/epoch_3", f"{self.name}/step-100"])
+        self.assertTrue(self.fs.isdir(f"{self.url}/step-100") and self.fs.isfile(f"{self.url}/step-100/model/b"))
+        self.assertFalse(self.fs.exists(f"{self.url}/step-3") or self.fs.exists(f"{self.url}/epoch_100"))
+        self.assertEqual(self.fs.cat(f"{self.url}/100/model/a"), b"a")
+        run.alias("step-7", 3)                               # an alias is one, also of such a name
+        self.assertEqual(self.fs.cat(f"{self.url}/step-7/recipe_state.pt"), b"x")
+        with self.assertRaisesRegex(Exception, "would replace"):
+            self.put("epoch_100/other", b"")
+        with self.assertRaisesRegex(Exception, "would replace"):
+            self.put("100/other", b"")
+        self.assertEqual(self.fs.cat(f"{self.url}/step-100/model/b"), b"bb")
+        self.fs.rm(f"{self.url}/step-100", recursive=True)
+        self.assertEqual(self.fs.ls(self.url, detail=False), [f"{self.name}/epoch_3"])
+
     def test_a_checkpoint_is_removed_whole_and_not_in_part(self):
         self.put("9/a", b"a")
         self.put("10/a", b"a")
@@ -93,6 +114,43 @@ class Fsspec(package.Worlds):
         self.assertFalse(self.fs.exists(f"{self.url}/9"))
         self.assertTrue(self.fs.exists(f"{self.url}/10"))
 
+    def test_a_look_at_names_and_sizes_keeps_no_checkpoint_from_being_removed(self):
+        for step in (9, 10):
+            self.put(f"{step}/a", b"abc")
+        run = self.world.run(self.name)
+        looked = run._look(9)
+        self.assertEqual([(name, shard.bytes) for name, shard in looked.shards.items()], [("a", 3)])
+        self.assertTrue(self.fs.isfile(f"{self.url}/9/a"))
+        with run.at(10):
+            with self.assertRaisesRegex(Exception, "is being read"):
+                run.remove(10)
+        run.remove(9)
+        with self.assertRaises(Exception):
+            looked.shard("a").read()
+        self.assertEqual(self.fs.ls(self.url, detail=False), [f"{self.name}/10"])
+
+    def test_pandas_writes_and_reads_by_the_url(self):
+        pandas = module_or_skip(self, "pandas")
+        frame = pandas.DataFrame({"step": [1, 2], "loss": [0.5, 0.25]})
+        frame.to_csv(f"{self.url}/11/losses.csv", index=False)
+        self.assertTrue(pandas.read_csv(f"{self.url}/latest/losses.csv").equals(frame))
+
+    def test_arrow_copies_a_folder_as_ray_train_does(self):
+        module_or_skip(self, "pyarrow")
+        import pyarrow.fs as arrow
+        local, remote, back = self.folder / "local", f"{self.name}/12", self.folder / "back"
+        (local / "deep").mkdir(parents=True)
+        for at in range(8):
+            (local / "deep" / f"{at}.bin").write_bytes(bytes([at]) * 1000)
+        (local / "model.pt").write_bytes(b"model")
+        here, there = arrow.LocalFileSystem(), arrow.PyFileSystem(arrow.FSSpecHandler(self.fs))
+        arrow.copy_files(str(local), remote, source_filesystem=here, destination_filesystem=there)
+        found = {info.path: info.size for info in there.get_file_info(arrow.FileSelector(remote, recursive=True)) if info.is_file}
+        self.assertEqual(found, {f"{remote}/model.pt": 5, **{f"{remote}/deep/{at}.bin": 1000 for at in range(8)}})
+        back.mkdir()
+        arrow.copy_files(remote, str(back), source_filesystem=there, destination_filesystem=here)
+        self.assertEqual((back / "deep" / "7.bin").read_bytes(), bytes([7]) * 1000)
+
     def test_torch_save_and_load_on_an_opened_file(self):
         torch = torch_or_skip(self)
         state = {"w": torch.randn(100, 100), "step": 3}
@@ -101,6 +159,17 @@ class Fsspec(package.Worlds):
         with fsspec.open(f"{self.url}/latest/model.pt", "rb") as file:
             found = torch.load(file, weights_only=True)
         self.assertTrue(torch.equal(found["w"], state["w"]))
+
+    def test_a_file_of_torch_is_saved_and_loaded_by_one_call(self):
+        torch = torch_or_skip(self)
+        import cairn
+        cairn.torch.save({"w": torch.arange(5.0)}, f"{self.url}/4/model.pt")
+        self.assertEqual(self.world.run(self.name).latest().step, 4)
+        self.assertEqual(cairn.torch.load(f"{self.url}/latest/model.pt")["w"].tolist(), [0.0, 1.0, 2.0, 3.0, 4.0])
+        cairn.torch.save({"set": {1}, "odd": range(3)}, f"{self.url}/5/odd.pt")
+        with self.assertRaisesRegex(Exception, "[Ww]eights"):
+            cairn.torch.load(f"{self.url}/5/odd.pt")
+        self.assertEqual(cairn.torch.load(f"{self.url}/5/odd.pt", weights_only=False)["odd"], range(3))
 
     def test_dcp_saves_and_loads_by_the_url_alone(self):
         torch = torch_or_skip(self)
@@ -115,6 +184,17 @@ class Fsspec(package.Worlds):
         dcp.save(state, checkpoint_id=f"{self.url}/1200", no_dist=True)  # again: the newer one counts
         dcp.load(found, checkpoint_id=f"{self.url}/1200", no_dist=True)
         self.assertEqual(found["step"], 8)
+
+    def test_dcp_saves_into_folders_of_torchtitans_names(self):
+        torch = torch_or_skip(self)
+        import torch.distributed.checkpoint as dcp
+        for step in (10, 20):
+            dcp.async_save({"w": torch.full((8,), float(step))}, checkpoint_id=f"{self.url}/step-{step}", no_dist=True).result()
+        found = [name.rpartition("/")[2] for name in self.fs.ls(self.url, detail=False)]
+        self.assertEqual([name for name in found if self.fs.isfile(f"{self.url}/{name}/.metadata")], ["step-10", "step-20"])
+        into = {"w": torch.zeros(8)}
+        dcp.load(into, checkpoint_id=f"{self.url}/step-10", no_dist=True)
+        self.assertEqual(into["w"][0], 10)
 
     def test_dcp_saves_asynchronously_on_three_ranks_of_which_one_has_no_file(self):
         torch_or_skip(self)
@@ -134,13 +214,15 @@ class Fsspec(package.Worlds):
         self.assertEqual(len(self.fs.ls(self.url)), 2)
 
 
-def torch_or_skip(case):
+def module_or_skip(case, name):
     try:
-        import torch
+        return importlib.import_module(name)
     except ImportError:
-        case.skipTest("no torch for this Python")
-    return torch
+        case.skipTest(f"no {name} for this Python")
 
+
+def torch_or_skip(case):
+    return module_or_skip(case, "torch")
 
 
 if __name__ == "__main__":

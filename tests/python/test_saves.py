@@ -84,6 +84,17 @@ class Saves(package.Worlds):
         self.assertEqual(progress.total, progress.durable)
         self.assertTrue(progress.version.startswith("ckpt_"))
 
+    def test_two_event_loops_await_one_save(self):
+        run = self.opened()
+        save = run.async_save(1, {"x": floats(1)}, background=True)
+        seen = []
+        loops = [threading.Thread(target=lambda: seen.append(asyncio.run(awaited(save)))) for _ in range(2)]
+        for loop in loops:
+            loop.start()
+        for loop in loops:
+            loop.join(package.HANG_S)
+        self.assertEqual(seen, [save, save])
+
     def test_versions_are_found_by_step_and_listed_newest_first(self):
         run = self.opened()
         self.assertIsNone(run.latest())
@@ -220,6 +231,20 @@ class Saves(package.Worlds):
         self.assertEqual(out, b"2345")
         self.assertEqual(found.shard("files/of").read(), path.read_bytes())
 
+    def test_a_folder_comes_back_as_a_folder(self):
+        made = self.folder / "made"
+        (made / "deep").mkdir(parents=True)
+        for name in ("a", "deep/b"):
+            (made / name).write_bytes(name.encode() * 1000)
+        run = self.opened()
+        with run.save(1) as raw:
+            raw.put_folder(made)
+        raw.committed.result(60)
+        with run.at(1) as found:
+            found.fetch(self.folder / "fetched" / "1")
+        self.assertEqual({name: (self.folder / "fetched" / "1" / name).read_bytes() for name in ("a", "deep/b")},
+                         {name: name.encode() * 1000 for name in ("a", "deep/b")})
+
     def test_what_is_no_plain_value_is_pickled_and_not_loaded_by_default(self):
         run = self.opened()
         save = run.async_save(1, {"odd": {1, 2}, "x": 1})
@@ -247,6 +272,16 @@ class Saves(package.Worlds):
             self.assertEqual(caught.exception.code, "cancelled")
         else:
             save.result(60)
+
+    def test_a_save_that_fails_while_it_is_watched_keeps_no_later_one_from_its_end(self):
+        run = self.opened()
+        for step in range(1, 20, 2):
+            save = run.async_save(step, {"x": floats(1)}, background=True)
+            save.staged.result(60)
+            run._give_up(save, cairn.errors.make("given up", code="internal", **save._context()))
+            with self.assertRaisesRegex(cairn.CairnError, "given up"):
+                run.check()
+            run.save(step + 1, {"x": floats(1)}, timeout=60)  # its descriptor has the number of the one before
 
     def test_threads_save_and_load_at_once(self):
         run = self.opened()
@@ -283,6 +318,11 @@ class Saves(package.Worlds):
 
     def test_logging_is_the_packages_own(self):
         self.assertEqual([type(handler) for handler in logging.getLogger("cairn").handlers], [logging.NullHandler])
+
+
+async def awaited(save):
+    await save.staged
+    return await save
 
 
 async def saves_of(run, step):

@@ -1,13 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every source against a real responder or real files, and the renewal with a clock of our own. */
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
-
-#include "store/keys/credentials.h"
 #include "store/keys/profile.h"
 #include "tests/support/key_stage.h"
 
@@ -23,12 +15,9 @@ static enum cairn_code get(struct cairn_stage *stage,
 static const struct cairn_credentials_options plain;
 
 TEST(the_environment_comes_first) {
-    CAIRN_AUTO(stage) stage = {0};
-    cairn_stage_clear();
-    setenv("AWS_ACCESS_KEY_ID", "AKIDENV", 1);
-    setenv("AWS_SECRET_ACCESS_KEY", "secret-env", 1);
-    setenv("AWS_PROFILE", "absent", 1);
-    REQUIRE_OK(get(&stage, &plain));
+    FRESH("AWS_ACCESS_KEY_ID", "AKIDENV", "AWS_SECRET_ACCESS_KEY", "secret-env", "AWS_PROFILE",
+          "absent");
+    WITH_OK(stage, stage, get(&stage, &plain));
     EXPECT_EQ_TEXT(stage.keys.access_key, "AKIDENV");
     EXPECT_EQ_TEXT(secret_of(&stage), "secret-env");
     EXPECT_EQ_TEXT(token_of(&stage), "");
@@ -40,30 +29,24 @@ TEST(the_environment_comes_first) {
 
 TEST(half_a_pair_in_the_environment_is_an_error_and_not_passed_over) { /* credentials.h#1 */
     CAIRN_AUTO(stage) stage = {0};
-    cairn_stage_clear();
-    setenv("AWS_ACCESS_KEY_ID", "AKIDENV", 1);
-    EXPECT_CODE(get(&stage, &plain), CAIRN_UNAUTHORIZED);
-    EXPECT(strstr(err.message, "AWS_SECRET_ACCESS_KEY is not"));
+    FRESH("AWS_ACCESS_KEY_ID", "AKIDENV");
+    EXPECT_FAILS(get(&stage, &plain), CAIRN_UNAUTHORIZED, "AWS_SECRET_ACCESS_KEY is not");
 }
 
 TEST(profiles_come_from_both_files_and_the_credentials_file_wins) {
-    CAIRN_AUTO(stage) stage = {0};
-    cairn_stage_clear();
-    setenv("AWS_CONFIG_FILE",
-           cairn_stage_file("config",
-                            "[default]\naws_access_key_id = CFG\naws_secret_access_key = cfg\n"
-                            "region = eu-west-1\n\n[profile ml]\n# comment\nregion=us-west-2\n"
-                            "s3 =\n  addressing_style = path\nendpoint_url = http://h\n"
-                            "[services x]\nregion = wrong\n"),
-           1);
-    setenv("AWS_SHARED_CREDENTIALS_FILE",
-           cairn_stage_file("credentials",
-                            "[default]\naws_access_key_id=AKIDFILE\n"
-                            "aws_secret_access_key=file/secret+=\r\n"
-                            "[ml]\n aws_access_key_id = AKIDML\n"
-                            "aws_secret_access_key = ml\naws_session_token = mltok\n"),
-           1);
-    REQUIRE_OK(get(&stage, &plain));
+    FRESH("AWS_CONFIG_FILE",
+          cairn_stage_file("config",
+                           "[default]\naws_access_key_id = CFG\naws_secret_access_key = cfg\n"
+                           "region = eu-west-1\n\n[profile ml]\n# comment\nregion=us-west-2\n"
+                           "s3 =\n  addressing_style = path\nendpoint_url = http://h\n"
+                           "[services x]\nregion = wrong\n"),
+          "AWS_SHARED_CREDENTIALS_FILE",
+          cairn_stage_file("credentials",
+                           "[default]\naws_access_key_id=AKIDFILE\n"
+                           "aws_secret_access_key=file/secret+=\r\n"
+                           "[ml]\n aws_access_key_id = AKIDML\n"
+                           "aws_secret_access_key = ml\naws_session_token = mltok\n"));
+    WITH_OK(stage, stage, get(&stage, &plain));
     EXPECT_EQ_TEXT(stage.keys.access_key, "AKIDFILE");
     EXPECT_EQ_TEXT(secret_of(&stage), "file/secret+=");
     EXPECT_EQ_TEXT(stage.keys.source, "profile default");
@@ -71,8 +54,7 @@ TEST(profiles_come_from_both_files_and_the_credentials_file_wins) {
     REQUIRE_OK(get(&stage, &plain));
     EXPECT_EQ_TEXT(stage.keys.access_key, "AKIDML");
     EXPECT_EQ_TEXT(token_of(&stage), "mltok");
-    CAIRN_AUTO(profile) profile = {0};
-    REQUIRE_OK(cairn_profile_load(NULL, &profile, &err));
+    WITH_OK(profile, profile, cairn_profile_load(NULL, &profile, &err));
     EXPECT_EQ_TEXT(cairn_profile_get(&profile, "region"), "us-west-2");
     EXPECT_EQ_TEXT(cairn_profile_get(&profile, "s3.addressing_style"), "path");
     EXPECT_EQ_TEXT(cairn_profile_get(&profile, "endpoint_url"), "http://h");
@@ -81,16 +63,13 @@ TEST(profiles_come_from_both_files_and_the_credentials_file_wins) {
 
 TEST(a_quoted_name_and_a_services_section_are_read_as_the_sdks_read_them) {
     CAIRN_AUTO(stage) stage = {0};
-    cairn_stage_clear();
-    setenv("AWS_CONFIG_FILE",
-           cairn_stage_file("config", "[services lab]\ns3 =\n  endpoint_url = http://s3.lab\n"
-                                      "sts =\n  endpoint_url = http://sts.lab\n"
-                                      "[services other]\ns3 =\n  endpoint_url = http://wrong\n"
-                                      "[profile \"my ml\"]\nservices = lab\nregion = lab-1\n"
-                                      "endpoint_url = http://all\n"),
-           1);
-    CAIRN_AUTO(profile) profile = {0};
-    REQUIRE_OK(cairn_profile_load("my ml", &profile, &err));
+    FRESH("AWS_CONFIG_FILE",
+          cairn_stage_file("config", "[services lab]\ns3 =\n  endpoint_url = http://s3.lab\n"
+                                     "sts =\n  endpoint_url = http://sts.lab\n"
+                                     "[services other]\ns3 =\n  endpoint_url = http://wrong\n"
+                                     "[profile \"my ml\"]\nservices = lab\nregion = lab-1\n"
+                                     "endpoint_url = http://all\n"));
+    WITH_OK(profile, profile, cairn_profile_load("my ml", &profile, &err));
     EXPECT(profile.found);
     EXPECT_EQ_TEXT(cairn_profile_get(&profile, "region"), "lab-1");
     EXPECT_EQ_TEXT(cairn_profile_get(&profile, "services.s3.endpoint_url"), "http://s3.lab");
@@ -101,30 +80,24 @@ TEST(a_profile_that_is_absent_or_signs_in_by_sso_is_named) {
     CAIRN_AUTO(stage) stage = {0};
     cairn_stage_clear();
     struct cairn_credentials_options options = {.profile = "nobody"};
-    EXPECT_CODE(get(&stage, &options), CAIRN_INVALID);
-    EXPECT(strstr(err.message, "nobody"));
+    EXPECT_FAILS(get(&stage, &options), CAIRN_INVALID, "nobody");
     setenv("AWS_CONFIG_FILE",
            cairn_stage_file("config", "[profile sso]\nsso_start_url = https://x\n"
                                       "[profile new]\nsso_session = mine\n"),
            1);
     options.profile = "sso";
-    EXPECT_CODE(get(&stage, &options), CAIRN_UNSUPPORTED);
-    EXPECT(strstr(err.message, "export-credentials --profile sso"));
+    EXPECT_FAILS(get(&stage, &options), CAIRN_UNSUPPORTED, "export-credentials --profile sso");
     options.profile = "new";
     EXPECT_CODE(get(&stage, &options), CAIRN_UNSUPPORTED);
 }
 
 TEST(a_profile_that_the_options_name_comes_before_the_environment) { /* credentials.h#1 */
-    CAIRN_AUTO(stage) stage = {0};
-    cairn_stage_clear();
-    setenv("AWS_ACCESS_KEY_ID", "AKIDENV", 1);
-    setenv("AWS_SECRET_ACCESS_KEY", "secret-env", 1);
-    setenv("AWS_SHARED_CREDENTIALS_FILE",
-           cairn_stage_file("credentials", "[ml]\naws_access_key_id = AKIDML\n"
-                                           "aws_secret_access_key = ml\n[empty]\nregion = x\n"),
-           1);
+    FRESH("AWS_ACCESS_KEY_ID", "AKIDENV", "AWS_SECRET_ACCESS_KEY", "secret-env",
+          "AWS_SHARED_CREDENTIALS_FILE",
+          cairn_stage_file("credentials", "[ml]\naws_access_key_id = AKIDML\n"
+                                          "aws_secret_access_key = ml\n[empty]\nregion = x\n"));
     struct cairn_credentials_options options = {.profile = "ml"};
-    REQUIRE_OK(get(&stage, &options));
+    WITH_OK(stage, stage, get(&stage, &options));
     EXPECT_EQ_TEXT(stage.keys.access_key, "AKIDML");
     setenv("AWS_PROFILE", "ml", 1); /* as in the SDKs: only a profile that was named in words */
     REQUIRE_OK(get(&stage, &plain));
@@ -135,22 +108,16 @@ TEST(a_profile_that_the_options_name_comes_before_the_environment) { /* credenti
 }
 
 TEST(a_profile_that_is_alone_gives_its_own_keys_or_none) { /* credentials.h#6 */
-    CAIRN_AUTO(stage) stage = {0};
-    cairn_stage_clear();
-    setenv("AWS_ACCESS_KEY_ID", "AKIDENV", 1);
-    setenv("AWS_SECRET_ACCESS_KEY", "secret-env", 1);
-    setenv("AWS_ROLE_ARN", "arn:aws:iam::1:role/x", 1);
-    setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/dev/null", 1);
-    setenv("AWS_SHARED_CREDENTIALS_FILE",
-           cairn_stage_file("credentials", "[ml]\naws_access_key_id = AKIDML\n"
-                                           "aws_secret_access_key = ml\n[empty]\nregion = x\n"),
-           1);
+    FRESH("AWS_ACCESS_KEY_ID", "AKIDENV", "AWS_SECRET_ACCESS_KEY", "secret-env", "AWS_ROLE_ARN",
+          "arn:aws:iam::1:role/x", "AWS_WEB_IDENTITY_TOKEN_FILE", "/dev/null",
+          "AWS_SHARED_CREDENTIALS_FILE",
+          cairn_stage_file("credentials", "[ml]\naws_access_key_id = AKIDML\n"
+                                          "aws_secret_access_key = ml\n[empty]\nregion = x\n"));
     struct cairn_credentials_options options = {.profile = "ml", .profile_alone = true};
-    REQUIRE_OK(get(&stage, &options));
+    WITH_OK(stage, stage, get(&stage, &options));
     EXPECT_EQ_TEXT(stage.keys.access_key, "AKIDML");
     options.profile = "empty";
-    EXPECT_CODE(get(&stage, &options), CAIRN_UNAUTHORIZED);
-    EXPECT(strstr(err.message, "profile \"empty\""));
+    EXPECT_FAILS(get(&stage, &options), CAIRN_UNAUTHORIZED, "profile \"empty\"");
     options.profile = "absent";
     EXPECT_CODE(get(&stage, &options), CAIRN_INVALID);
 }
@@ -158,8 +125,7 @@ TEST(a_profile_that_is_alone_gives_its_own_keys_or_none) { /* credentials.h#6 */
 TEST(nothing_at_all_lists_what_was_looked_for) {
     CAIRN_AUTO(stage) stage = {0};
     cairn_stage_clear();
-    EXPECT_CODE(get(&stage, &plain), CAIRN_UNAUTHORIZED);
-    EXPECT(strstr(err.message, "AWS_ACCESS_KEY_ID"));
+    EXPECT_FAILS(get(&stage, &plain), CAIRN_UNAUTHORIZED, "AWS_ACCESS_KEY_ID");
 }
 
 /* ---- web identity ---- */
@@ -187,12 +153,11 @@ static void answer_sts(struct cairn_responder_request *request) {
 }
 
 TEST(a_web_identity_is_traded_for_keys) {
-    CAIRN_AUTO(stage) stage = {0};
     cairn_stage_clear();
-    REQUIRE(cairn_stage_serve(&stage, answer_sts, NULL));
-    setenv("AWS_ENDPOINT_URL_STS", cairn_responder_url(stage.server), 1);
-    setenv("AWS_ROLE_ARN", "arn:aws:iam::1:role/x", 1);
-    setenv("AWS_WEB_IDENTITY_TOKEN_FILE", cairn_stage_file("token", "jwt.canary\n"), 1);
+    WITH(stage, stage, cairn_stage_serve(&stage, answer_sts, NULL));
+    SET("AWS_ENDPOINT_URL_STS", cairn_responder_url(stage.server), "AWS_ROLE_ARN",
+        "arn:aws:iam::1:role/x", "AWS_WEB_IDENTITY_TOKEN_FILE",
+        cairn_stage_file("token", "jwt.canary\n"));
     REQUIRE_OK(get(&stage, &plain));
     EXPECT_EQ_TEXT(stage.keys.access_key, "ASIASTS");
     EXPECT_EQ_TEXT(secret_of(&stage), "sts-secret");
@@ -203,8 +168,7 @@ TEST(a_web_identity_is_traded_for_keys) {
     setenv("AWS_ROLE_SESSION_NAME", "run 7", 1); /* who it is in the provider's log */
     REQUIRE_OK(get(&stage, &plain));
     EXPECT(strstr(asked_of_sts, "RoleSessionName=run%207"));
-    unsetenv("AWS_ROLE_SESSION_NAME");
-    setenv("AWS_ROLE_ARN", "arn:other", 1);
+    SET("AWS_ROLE_SESSION_NAME", NULL, "AWS_ROLE_ARN", "arn:other");
     EXPECT_CODE(get(&stage, &plain), CAIRN_UNAUTHORIZED);
     EXPECT(!strstr(err.message, "canary"));
     setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/nowhere/token", 1);
@@ -226,18 +190,14 @@ static void answer_container(struct cairn_responder_request *request) {
 }
 
 TEST(a_container_endpoint_is_asked_by_relative_and_full_address) {
-    CAIRN_AUTO(stage) stage = {0};
     cairn_stage_clear();
-    REQUIRE(cairn_stage_serve(&stage, answer_container, NULL));
+    WITH(stage, stage, cairn_stage_serve(&stage, answer_container, NULL));
     struct cairn_credentials_options options = {.container_url = cairn_responder_url(stage.server)};
     setenv("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/v2/creds?id=1", 1);
     REQUIRE_OK(get(&stage, &options));
-    EXPECT_EQ_TEXT(stage.keys.access_key, "ASIAC");
-    EXPECT_EQ_TEXT(stage.keys.source, "container endpoint");
-    unsetenv("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
-    char url[128];
-    snprintf(url, sizeof url, "%s/full", cairn_responder_url(stage.server));
-    setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", url, 1);
+    EXPECT_ALL_TEXT(stage.keys.access_key, "ASIAC", stage.keys.source, "container endpoint");
+    SET("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", NULL, "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+        TEXT("%s/full", cairn_responder_url(stage.server)));
     EXPECT_CODE(get(&stage, &plain), CAIRN_UNAUTHORIZED);
     setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", cairn_stage_file("pod", "pod-token\n"), 1);
     REQUIRE_OK(get(&stage, &plain));
@@ -245,14 +205,12 @@ TEST(a_container_endpoint_is_asked_by_relative_and_full_address) {
 }
 
 TEST(a_container_token_goes_to_no_foreign_host_in_the_clear) { /* credentials.h#4 */
-    static const char *const bad[] = {
-        "http://example.com/c", "http://127.0.0.1.example.com/", "http://127.0.0.1@example.com/",
-        "ftp://127.0.0.1/",     "http://localhost.example.com/", "http://169.254.170.20/"};
-    for (size_t i = 0; i < CAIRN_COUNT(bad); i++) {
+    EACH_TEXT(text, "http://example.com/c", "http://127.0.0.1.example.com/",
+              "http://127.0.0.1@example.com/", "ftp://127.0.0.1/", "http://localhost.example.com/",
+              "http://169.254.170.20/") {
         CAIRN_AUTO(stage) stage = {0};
-        cairn_stage_clear();
-        setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", bad[i], 1);
-        setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "canary", 1);
+        FRESH("AWS_CONTAINER_CREDENTIALS_FULL_URI", text, "AWS_CONTAINER_AUTHORIZATION_TOKEN",
+              "canary");
         EXPECT_CODE(get(&stage, &plain), CAIRN_FORBIDDEN);
         EXPECT(!strstr(err.message, "canary"));
     }
@@ -277,10 +235,8 @@ static void answer_metadata(struct cairn_responder_request *request) {
 }
 
 TEST(instance_metadata_is_asked_by_version_2_only) {
-    CAIRN_AUTO(stage) stage = {0};
-    cairn_stage_clear();
-    unsetenv("AWS_EC2_METADATA_DISABLED");
-    REQUIRE(cairn_stage_serve(&stage, answer_metadata, NULL));
+    FRESH("AWS_EC2_METADATA_DISABLED", NULL);
+    WITH(stage, stage, cairn_stage_serve(&stage, answer_metadata, NULL));
     struct cairn_credentials_options options = {.metadata_url = cairn_responder_url(stage.server)};
     REQUIRE_OK(get(&stage, &options));
     EXPECT_EQ_TEXT(stage.keys.access_key, "ASIAC");
@@ -312,54 +268,46 @@ static void answer_oddly(struct cairn_responder_request *request) {
 }
 
 static enum cairn_code ask_metadata(struct cairn_stage *stage, struct metadata *metadata) {
-    cairn_stage_clear();
-    unsetenv("AWS_EC2_METADATA_DISABLED");
+    FRESH("AWS_EC2_METADATA_DISABLED", NULL);
     if (!EXPECT(cairn_stage_serve(stage, answer_oddly, metadata))) return CAIRN_INTERNAL;
     struct cairn_credentials_options options = {.metadata_url = cairn_responder_url(stage->server)};
     return get(stage, &options);
 }
 
 TEST(instance_metadata_that_fails_once_is_asked_again) {
-    CAIRN_AUTO(stage) stage = {0};
     struct metadata metadata = {.failures = 2};
-    REQUIRE_OK(ask_metadata(&stage, &metadata));
+    WITH_OK(stage, stage, ask_metadata(&stage, &metadata));
     EXPECT_EQ_TEXT(stage.keys.access_key, "ASIAC");
 }
 
 TEST(instance_metadata_that_gives_no_session_token_is_named_with_what_it_answered) {
     CAIRN_AUTO(stage) stage = {0};
     struct metadata metadata = {.token_status = 404};
-    EXPECT_CODE(ask_metadata(&stage, &metadata), CAIRN_UNAUTHORIZED);
-    EXPECT(strstr(err.message, "404"));
+    EXPECT_FAILS(ask_metadata(&stage, &metadata), CAIRN_UNAUTHORIZED, "404");
     EXPECT(strstr(err.message, "session token"));
 }
 
 TEST(instance_metadata_that_is_silent_names_the_hop_limit) {
     CAIRN_AUTO(stage) stage = {0};
     struct metadata metadata = {.silent = true};
-    EXPECT_CODE(ask_metadata(&stage, &metadata), CAIRN_UNAVAILABLE);
-    EXPECT(strstr(err.message, "hop limit"));
+    EXPECT_FAILS(ask_metadata(&stage, &metadata), CAIRN_UNAVAILABLE, "hop limit");
 }
 
 TEST(a_role_that_may_not_be_assumed_is_told_in_the_services_own_words) {
     CAIRN_AUTO(stage) stage = {0};
     struct metadata metadata = {.role = "{\"Code\":\"AssumeRoleUnauthorizedAccess\",\"Message\":"
                                         "\"EC2 cannot assume the role trainer.\"}"};
-    EXPECT_CODE(ask_metadata(&stage, &metadata), CAIRN_UNAUTHORIZED);
-    EXPECT(strstr(err.message, "AssumeRoleUnauthorizedAccess: EC2 cannot assume the role"));
+    EXPECT_FAILS(ask_metadata(&stage, &metadata), CAIRN_UNAUTHORIZED,
+                 "AssumeRoleUnauthorizedAccess: EC2 cannot assume the role");
 }
 
 TEST(a_profile_that_signs_in_by_aws_login_is_named_with_what_to_do) {
-    static const char *const configs[] = {
-        "[default]\nlogin_session = arn:aws:iam::1:user/ann\n",
-        "[profile a]\nlogin_session = arn:aws:iam::1:user/ann\n[default]\nrole_arn = "
-        "arn:aws:iam::1:role/x\nsource_profile = a\n"};
-    for (size_t i = 0; i < CAIRN_COUNT(configs); i++) {
+    EACH_TEXT(text, "[default]\nlogin_session = arn:aws:iam::1:user/ann\n",
+              "[profile a]\nlogin_session = arn:aws:iam::1:user/ann\n[default]\nrole_arn = "
+              "arn:aws:iam::1:role/x\nsource_profile = a\n") {
         CAIRN_AUTO(stage) stage = {0};
-        cairn_stage_clear();
-        setenv("AWS_CONFIG_FILE", cairn_stage_file("config", configs[i]), 1);
-        EXPECT_CODE(get(&stage, &plain), CAIRN_UNSUPPORTED);
-        EXPECT(strstr(err.message, "`aws login`"));
+        FRESH("AWS_CONFIG_FILE", cairn_stage_file("config", text));
+        EXPECT_FAILS(get(&stage, &plain), CAIRN_UNSUPPORTED, "`aws login`");
         EXPECT(strstr(err.message, "credential_process"));
     }
 }
@@ -379,12 +327,12 @@ static void answer_scripted(struct cairn_responder_request *request) {
         cairn_responder_reply(request, 500, "", "");
         return;
     }
-    char body[512], until[32];
+    char until[32];
     cairn_time_text(atomic_load(&script->expires_ms), false, until);
-    snprintf(body, sizeof body,
-             "{\"AccessKeyId\":\"ASIA%u\",\"SecretAccessKey\":\"s\",\"Expiration\":\"%s\"}",
-             atomic_fetch_add(&script->served, 1) + 1, until);
-    cairn_responder_reply(request, 200, "", body);
+    cairn_responder_reply(
+        request, 200, "",
+        TEXT("{\"AccessKeyId\":\"ASIA%u\",\"SecretAccessKey\":\"s\",\"Expiration\":\"%s\"}",
+             atomic_fetch_add(&script->served, 1) + 1, until));
 }
 
 static bool start_scripted(struct cairn_stage *stage, struct scripted_keys *script,
@@ -400,10 +348,9 @@ static bool start_scripted(struct cairn_stage *stage, struct scripted_keys *scri
 }
 
 TEST(keys_are_renewed_before_they_end) { /* credentials.h#2 */
-    CAIRN_AUTO(stage) stage = {0};
     struct scripted_keys script = {0};
     struct cairn_clock_virtual clock;
-    REQUIRE(start_scripted(&stage, &script, &clock));
+    WITH(stage, stage, start_scripted(&stage, &script, &clock));
     EXPECT_EQ_TEXT(stage.keys.access_key, "ASIA1");
     EXPECT(cairn_credentials_current(stage.provider, stage.keys.generation));
     cairn_clock_virtual_advance(&clock, 54 * 60 * 1000);
@@ -417,10 +364,9 @@ TEST(keys_are_renewed_before_they_end) { /* credentials.h#2 */
 }
 
 TEST(a_failed_renewal_goes_on_with_keys_that_still_hold_and_fails_after_their_end) {
-    CAIRN_AUTO(stage) stage = {0};
     struct scripted_keys script = {0};
     struct cairn_clock_virtual clock;
-    REQUIRE(start_scripted(&stage, &script, &clock));
+    WITH(stage, stage, start_scripted(&stage, &script, &clock));
     atomic_store(&script.broken, true);
     cairn_clock_virtual_advance(&clock, 56 * 60 * 1000);
     REQUIRE_OK(cairn_credentials_get(stage.provider, 0, &stage.keys, &err));
@@ -434,24 +380,20 @@ TEST(a_failed_renewal_goes_on_with_keys_that_still_hold_and_fails_after_their_en
 
 /* credentials.h#3, S10 */
 TEST(refused_keys_are_replaced_once_and_those_without_replacement_are_final) {
-    CAIRN_AUTO(stage) stage = {0};
     struct scripted_keys script = {0};
     struct cairn_clock_virtual clock;
-    REQUIRE(start_scripted(&stage, &script, &clock));
+    WITH(stage, stage, start_scripted(&stage, &script, &clock));
     uint64_t first = stage.keys.generation;
     REQUIRE_OK(cairn_credentials_get(stage.provider, first, &stage.keys, &err));
     EXPECT_EQ_TEXT(stage.keys.access_key, "ASIA2");
     REQUIRE_OK(cairn_credentials_get(stage.provider, first, &stage.keys, &err)); /* a late thread */
     EXPECT_EQ_TEXT(stage.keys.access_key, "ASIA2");
-    cairn_stage_clear();
-    setenv("AWS_ACCESS_KEY_ID", "AKIDENV", 1);
-    setenv("AWS_SECRET_ACCESS_KEY", "canary", 1);
+    FRESH("AWS_ACCESS_KEY_ID", "AKIDENV", "AWS_SECRET_ACCESS_KEY", "canary");
     REQUIRE_OK(get(&stage, &plain));
-    EXPECT_CODE(cairn_credentials_get(stage.provider, stage.keys.generation, &stage.keys, &err),
-                CAIRN_UNAUTHORIZED);
-    EXPECT(strstr(err.message, "environment has no others; a token in AWS_SESSION_TOKEN ends"));
-    EXPECT(strstr(err.message, "restart it"));
-    EXPECT(!strstr(err.message, "canary"));
+    EXPECT_FAILS(cairn_credentials_get(stage.provider, stage.keys.generation, &stage.keys, &err),
+                 CAIRN_UNAUTHORIZED,
+                 "environment has no others; a token in AWS_SESSION_TOKEN ends");
+    EXPECT_HAS(err.message, "restart it", "!canary");
 }
 
 static void *get_on_thread(void *provider) {
@@ -463,10 +405,9 @@ static void *get_on_thread(void *provider) {
 }
 
 TEST(of_many_threads_one_renews) { /* credentials.h#2 */
-    CAIRN_AUTO(stage) stage = {0};
     struct scripted_keys script = {0};
     struct cairn_clock_virtual clock;
-    REQUIRE(start_scripted(&stage, &script, &clock));
+    WITH(stage, stage, start_scripted(&stage, &script, &clock));
     atomic_store(&script.slow, true);
     pthread_t threads[8];
     for (size_t i = 0; i < CAIRN_COUNT(threads); i++)
@@ -482,11 +423,12 @@ TEST(of_many_threads_one_renews) { /* credentials.h#2 */
 /* ---- files that change ---- */
 
 static void write_keys(const char *access_key) {
-    char text[200];
-    snprintf(text, sizeof text,
-             "[default]\naws_access_key_id = %s\naws_secret_access_key = of-%s\n", access_key,
-             access_key);
-    setenv("AWS_SHARED_CREDENTIALS_FILE", cairn_stage_file("credentials", text), 1);
+    setenv(
+        "AWS_SHARED_CREDENTIALS_FILE",
+        cairn_stage_file("credentials",
+                         TEXT("[default]\naws_access_key_id = %s\naws_secret_access_key = of-%s\n",
+                              access_key, access_key)),
+        1);
 }
 
 static bool start_with_file(struct cairn_stage *stage, struct cairn_clock_virtual *clock) {
@@ -499,14 +441,12 @@ static bool start_with_file(struct cairn_stage *stage, struct cairn_clock_virtua
 
 /* credentials.h#3, S10 */
 TEST(refused_keys_of_a_file_are_read_again_each_time_until_there_are_others) {
-    CAIRN_AUTO(stage) stage = {0};
     struct cairn_clock_virtual clock;
-    REQUIRE(start_with_file(&stage, &clock));
+    WITH(stage, stage, start_with_file(&stage, &clock));
     uint64_t first = stage.keys.generation;
     for (int i = 0; i < 2; i++) {
-        EXPECT_CODE(cairn_credentials_get(stage.provider, first, &stage.keys, &err),
-                    CAIRN_UNAUTHORIZED);
-        EXPECT(strstr(err.message, "profile default has no others; the files are read again"));
+        EXPECT_FAILS(cairn_credentials_get(stage.provider, first, &stage.keys, &err),
+                     CAIRN_UNAUTHORIZED, "profile default has no others; the files are read again");
         EXPECT(!strstr(err.message, "of-AKID"));
     }
     write_keys("AKIDTWO");
@@ -516,9 +456,8 @@ TEST(refused_keys_of_a_file_are_read_again_each_time_until_there_are_others) {
 }
 
 TEST(a_changed_file_is_read_again_before_anything_is_refused) { /* credentials.h#3 */
-    CAIRN_AUTO(stage) stage = {0};
     struct cairn_clock_virtual clock;
-    REQUIRE(start_with_file(&stage, &clock));
+    WITH(stage, stage, start_with_file(&stage, &clock));
     EXPECT(cairn_credentials_current(stage.provider, stage.keys.generation));
     write_keys("AKIDTWO");
     cairn_clock_virtual_advance(&clock, 1000);
@@ -531,9 +470,8 @@ TEST(a_changed_file_is_read_again_before_anything_is_refused) { /* credentials.h
 }
 
 TEST(a_file_that_is_half_written_leaves_the_keys_that_hold) { /* credentials.h#2 */
-    CAIRN_AUTO(stage) stage = {0};
     struct cairn_clock_virtual clock;
-    REQUIRE(start_with_file(&stage, &clock));
+    WITH(stage, stage, start_with_file(&stage, &clock));
     cairn_stage_file("credentials", "[default]\naws_access_key_id = AKIDTWO\n");
     cairn_clock_virtual_advance(&clock, 1000);
     EXPECT(!cairn_credentials_current(stage.provider, stage.keys.generation));
@@ -546,20 +484,16 @@ TEST(a_file_that_is_half_written_leaves_the_keys_that_hold) { /* credentials.h#2
 }
 
 TEST(a_file_that_others_may_read_is_named_with_its_mode) {
-    CAIRN_AUTO(stage) stage = {0};
     struct cairn_clock_virtual clock;
     char text[CAIRN_CREDENTIALS_EXPOSED_BYTES] = "", path[512];
-    REQUIRE(start_with_file(&stage, &clock));
+    WITH(stage, stage, start_with_file(&stage, &clock));
     EXPECT(!cairn_credentials_exposed(stage.provider, text));
     snprintf(path, sizeof path, "%s/credentials", cairn_test_folder());
-    static const mode_t modes[] = {0640, 0604, 0602, 0610};
-    for (size_t i = 0; i < CAIRN_COUNT(modes); i++) {
-        char mode[16];
-        snprintf(mode, sizeof mode, "mode %04o", (unsigned)modes[i]);
-        EXPECT(chmod(path, modes[i]) == 0);
+    EACH_OF(mode_t, one, 0640, 0604, 0602, 0610) {
+        const char *mode = TEXT("mode %04o", (unsigned)one);
+        EXPECT(chmod(path, one) == 0);
         EXPECT(cairn_credentials_exposed(stage.provider, text));
-        EXPECT(strstr(text, mode));
-        EXPECT(strstr(text, path));
+        EXPECT_HAS(text, mode, path);
     }
     setenv("AWS_ACCESS_KEY_ID", "AKIDENV", 1); /* then the file is not where keys come from */
     setenv("AWS_SECRET_ACCESS_KEY", "env", 1);
@@ -568,7 +502,6 @@ TEST(a_file_that_others_may_read_is_named_with_its_mode) {
 }
 
 TEST(a_config_file_is_exposed_only_when_keys_are_in_it) {
-    CAIRN_AUTO(stage) stage = {0};
     char text[CAIRN_CREDENTIALS_EXPOSED_BYTES] = "", path[512];
     cairn_stage_clear();
     snprintf(path, sizeof path, "%s",
@@ -576,7 +509,7 @@ TEST(a_config_file_is_exposed_only_when_keys_are_in_it) {
                                         "aws_secret_access_key = cfg\n"));
     setenv("AWS_CONFIG_FILE", path, 1);
     EXPECT(chmod(path, 0644) == 0);
-    REQUIRE_OK(get(&stage, &plain));
+    WITH_OK(stage, stage, get(&stage, &plain));
     EXPECT(cairn_credentials_exposed(stage.provider, text));
     EXPECT(strstr(text, "config has mode 0644"));
     cairn_stage_file("config", "[default]\nregion = x\n");

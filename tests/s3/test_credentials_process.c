@@ -1,14 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* credential_process: real programs that print keys or nonsense, hang, and leave others behind. */
-#include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
-
-#include "common/clock.h"
 #include "tests/support/key_stage.h"
 
 #define err (stage.error)
@@ -16,24 +7,20 @@
 
 /* A profile "p" whose program is this command. */
 static void set_command(const char *command) {
-    char text[2000];
-    snprintf(text, sizeof text, "[profile p]\ncredential_process = %s\n", command);
-    setenv("AWS_CONFIG_FILE", cairn_stage_file("config", text), 1);
+    setenv("AWS_CONFIG_FILE",
+           cairn_stage_file("config", TEXT("[profile p]\ncredential_process = %s\n", command)), 1);
 }
 static const struct cairn_credentials_options named = {.profile = "p", .process_ms = 10000};
 
 /* A shell script as the program, without arguments. */
 static enum cairn_code run_script(struct cairn_stage *stage, const char *script) {
-    char text[2000];
-    snprintf(text, sizeof text, "#!/bin/sh\n%s\n", script);
+    const char *text = TEXT("#!/bin/sh\n%s\n", script);
     cairn_stage_clear();
     set_command(cairn_stage_program("program", text));
     return cairn_stage_get(stage, &named);
 }
 
 TEST(a_program_prints_keys_and_gets_its_words) {
-    CAIRN_AUTO(stage) stage = {0};
-    char command[1000];
     cairn_stage_clear();
     const char *program = cairn_stage_program(
         "my tool", "#!/bin/sh\n[ $# = 6 ] && [ \"$1\" = 'a b' ] && [ \"$2\" = 'c d' ] && "
@@ -42,10 +29,8 @@ TEST(a_program_prints_keys_and_gets_its_words) {
                    "printf '{\"Version\": 1, \"AccessKeyId\": \"ASIAP\", \"SecretAccessKey\": "
                    "\"p-secret\",\\n \"SessionToken\": \"p-token\", \"Expiration\": "
                    "\"2030-01-01T00:00:00Z\", \"Other\": [1]}\\n'\n");
-    snprintf(command, sizeof command, "\"%s\"  'a b' c\\ d \"e'f\" '' \"g\\\"h\\i\" $HOME~*",
-             program);
-    set_command(command);
-    REQUIRE_OK(cairn_stage_get(&stage, &named));
+    set_command(TEXT("\"%s\"  'a b' c\\ d \"e'f\" '' \"g\\\"h\\i\" $HOME~*", program));
+    WITH_OK(stage, stage, cairn_stage_get(&stage, &named));
     EXPECT_EQ_TEXT(stage.keys.access_key, "ASIAP");
     EXPECT_EQ_TEXT(cairn_stage_secret(&stage), "p-secret");
     EXPECT_EQ_TEXT(cairn_stage_token(&stage), "p-token");
@@ -55,22 +40,18 @@ TEST(a_program_prints_keys_and_gets_its_words) {
 }
 
 TEST(keys_without_an_end_and_without_a_token_are_kept) {
-    CAIRN_AUTO(stage) stage = {0};
-    REQUIRE_OK(run_script(&stage, "printf '%s' '" JSON "'"));
+    WITH_OK(stage, stage, run_script(&stage, "printf '%s' '" JSON "'"));
     EXPECT_EQ_TEXT(cairn_stage_token(&stage), "");
     EXPECT(stage.keys.expires_ms == 0);
 }
 
 /* What a program says is its secret: neither its output nor its errors are told or inherited. */
 TEST(a_program_that_fails_is_named_without_what_it_said) { /* P16 */
-    static const struct {
-        const char *script, *told;
-        enum cairn_code code;
-    } cases[] = {
+    EACH(
+        one, FIELDS(const char *script, *told; enum cairn_code code),
         {"echo canary >&2; exit 3", "status 3", CAIRN_UNAUTHORIZED},
         {"printf '%s' '" JSON "'; exit 1", "status 1", CAIRN_UNAUTHORIZED},
-        {"kill -9 $$", "signal 9", CAIRN_UNAUTHORIZED},
-        {"exit 0", "no JSON", CAIRN_INVALID},
+        {"kill -9 $$", "signal 9", CAIRN_UNAUTHORIZED}, {"exit 0", "no JSON", CAIRN_INVALID},
         {"echo canary is no document", "no JSON", CAIRN_INVALID},
         {"echo '{\"SecretAccessKey\": canary}'", "no JSON", CAIRN_INVALID},
         {"echo '{\"AccessKeyId\":\"a\",\"SecretAccessKey\":\"canary\"}'", "Version", CAIRN_INVALID},
@@ -79,40 +60,29 @@ TEST(a_program_that_fails_is_named_without_what_it_said) { /* P16 */
         {"echo '{\"Version\":1,\"SecretAccessKey\":\"canary\"}'", "AccessKeyId", CAIRN_INVALID},
         {"echo '{\"Version\":1,\"AccessKeyId\":\"a\"}'", "SecretAccessKey", CAIRN_INVALID},
         {"head -c 70000 /dev/zero | tr '\\0' ' '; printf '%s' '" JSON "'", "64 KiB",
-         CAIRN_TOO_LARGE},
-    };
-    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+         CAIRN_TOO_LARGE}) {
         CAIRN_AUTO(stage) stage = {0};
-        EXPECT_CODE(run_script(&stage, cases[i].script), cases[i].code);
-        if (!EXPECT(strstr(err.message, cases[i].told)))
-            fprintf(stderr, "%s: %s\n", cases[i].script, err.message);
-        EXPECT(strstr(err.message, "credential_process of profile \"p\""));
-        EXPECT(!strstr(err.message, "canary"));
+        EXPECT_CODE(run_script(&stage, one->script), one->code);
+        if (!EXPECT(strstr(err.message, one->told)))
+            fprintf(stderr, "%s: %s\n", one->script, err.message);
+        EXPECT_HAS(err.message, "credential_process of profile \"p\"", "!canary");
     }
 }
 
 TEST(commands_that_name_nothing_are_refused) {
-    static const struct {
-        const char *command;
-        enum cairn_code code;
-    } cases[] = {{"/nowhere/at-all x", CAIRN_IO},
-                 {"\"open", CAIRN_INVALID},
-                 {"'open x", CAIRN_INVALID},
-                 {"\"\" x", CAIRN_INVALID}};
-    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+    EACH(one, FIELDS(const char *command; enum cairn_code code), {"/nowhere/at-all x", CAIRN_IO},
+         {"\"open", CAIRN_INVALID}, {"'open x", CAIRN_INVALID}, {"\"\" x", CAIRN_INVALID}) {
         CAIRN_AUTO(stage) stage = {0};
         cairn_stage_clear();
-        set_command(cases[i].command);
-        EXPECT_CODE(cairn_stage_get(&stage, &named), cases[i].code);
-        EXPECT(strstr(err.message, "credential_process of profile \"p\""));
+        set_command(one->command);
+        EXPECT_FAILS(cairn_stage_get(&stage, &named), one->code,
+                     "credential_process of profile \"p\"");
     }
 }
 
 static long process_of(const char *pid_file) {
-    char path[512];
     long pid = 0;
-    snprintf(path, sizeof path, "%s/%s", cairn_test_folder(), pid_file);
-    FILE *file = fopen(path, "r");
+    FILE *file = fopen(TEXT("%s/%s", cairn_test_folder(), pid_file), "r");
     if (!EXPECT(file != NULL)) return 0;
     EXPECT(fscanf(file, "%ld", &pid) == 1);
     fclose(file);
@@ -147,14 +117,12 @@ TEST(a_program_that_hangs_is_ended_with_all_that_it_started) { /* P9 */
 }
 
 TEST(a_program_that_leaves_an_agent_behind_is_not_waited_for) {
-    CAIRN_AUTO(stage) stage = {0};
     uint64_t began = cairn_mono_ms();
-    REQUIRE_OK(run_script(&stage, "sleep 20 &\necho $! >\"$HOME/agent\"\nprintf '%s' '" JSON "'"));
+    WITH_OK(stage, stage,
+            run_script(&stage, "sleep 20 &\necho $! >\"$HOME/agent\"\nprintf '%s' '" JSON "'"));
     EXPECT(cairn_mono_ms() - began < 5000);
     EXPECT_EQ_TEXT(stage.keys.access_key, "ASIAP");
-    char command[600];
-    snprintf(command, sizeof command, "%s/agent", cairn_test_folder());
-    FILE *file = fopen(command, "r");
+    FILE *file = fopen(TEXT("%s/agent", cairn_test_folder()), "r");
     int pid = 0;
     REQUIRE(file && fscanf(file, "%d", &pid) == 1 && pid > 1);
     fclose(file);
@@ -163,10 +131,9 @@ TEST(a_program_that_leaves_an_agent_behind_is_not_waited_for) {
 
 /* Lines of a file in the test's folder that hold this text. */
 static unsigned lines_with(const char *name, const char *text) {
-    char path[512], line[512];
+    char line[512];
     unsigned count = 0;
-    snprintf(path, sizeof path, "%s/%s", cairn_test_folder(), name);
-    FILE *file = fopen(path, "r");
+    FILE *file = fopen(TEXT("%s/%s", cairn_test_folder(), name), "r");
     EXPECT(file != NULL);
     while (file && fgets(line, sizeof line, file)) count += strstr(line, text) != NULL;
     if (file) fclose(file);
@@ -194,7 +161,6 @@ TEST(a_program_inherits_nothing_of_ours) { /* R8 */
 }
 
 TEST(a_program_is_asked_again_before_its_keys_end) { /* credentials.h#2 */
-    CAIRN_AUTO(stage) stage = {0};
     struct cairn_clock_virtual clock;
     cairn_stage_clear();
     cairn_clock_virtual_init(&clock, CAIRN_STAGE_NOON);
@@ -203,7 +169,7 @@ TEST(a_program_is_asked_again_before_its_keys_end) { /* credentials.h#2 */
                   "printf '{\"Version\":1,\"AccessKeyId\":\"ASIA%d\",\"SecretAccessKey\":\"s\","
                   "\"Expiration\":\"2030-01-01T1%d:00:00Z\"}' $n $((n + 2))\n"));
     struct cairn_credentials_options options = {.profile = "p", .clock = &clock.clock};
-    REQUIRE_OK(cairn_stage_get(&stage, &options));
+    WITH_OK(stage, stage, cairn_stage_get(&stage, &options));
     EXPECT_EQ_TEXT(stage.keys.access_key, "ASIA1");
     cairn_clock_virtual_advance(&clock, 50 * 60 * 1000);
     EXPECT(cairn_credentials_current(stage.provider, stage.keys.generation));

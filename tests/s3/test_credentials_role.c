@@ -3,11 +3,6 @@
  * Roles that other keys assume: a responder plays STS, container endpoint and instance metadata. It
  * computes every signature anew and knows which keys may assume which role.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
-
-#include "common/text.h"
 #include "store/keys/sigv4.h"
 #include "store/time.h"
 #include "tests/support/key_stage.h"
@@ -44,9 +39,7 @@ static bool sign_again(const struct cairn_responder_request *request, const stru
                        char *signed_names, const char *time, char ret_hex[65]) {
     static char values[8][512];
     struct cairn_sigv4_pair headers[8];
-    CAIRN_AUTO(buf) canonical = {0};
-    CAIRN_AUTO(buf) names = {0};
-    CAIRN_AUTO(buf) text = {0};
+    CAIRN_AUTO(buf) canonical = {0}, names = {0}, text = {0};
     uint8_t digest[CAIRN_SHA256_BYTES], key[CAIRN_SHA256_BYTES];
     char hash[2 * CAIRN_SHA256_BYTES + 1];
     size_t count = 0;
@@ -103,23 +96,22 @@ static void date_line(const struct sts *sts, char ret[64]) {
 }
 
 static void refuse(struct cairn_responder_request *request, struct sts *sts, const char *code) {
-    char body[300], date[64];
+    char date[64];
     atomic_fetch_add(&sts->refused, 1);
     date_line(sts, date);
-    snprintf(body, sizeof body,
-             "<ErrorResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><Error><Type>"
+    cairn_responder_reply(
+        request, 403, date,
+        TEXT("<ErrorResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><Error><Type>"
              "Sender</Type><Code>%s</Code><Message>canary message</Message></Error>"
              "</ErrorResponse>",
-             code);
-    cairn_responder_reply(request, 403, date, body);
+             code));
 }
 
 /* "20300101T120000Z" */
 static bool is_now(const struct sts *sts, const char *date) {
-    char iso[32];
     int64_t then = 0;
-    snprintf(iso, sizeof iso, "%.4s-%.2s-%.2sT%.2s:%.2s:%.2sZ", date, date + 4, date + 6, date + 9,
-             date + 11, date + 13);
+    const char *iso = TEXT("%.4s-%.2s-%.2sT%.2s:%.2s:%.2sZ", date, date + 4, date + 6, date + 9,
+                           date + 11, date + 13);
     if (strlen(date) != 16 || cairn_s3_time_iso(iso, &then, NULL) != CAIRN_OK) return false;
     int64_t off = then - (sts->clock->wall_ms(sts->clock) + sts->ahead_ms);
     return off < 15 * 60000 && off > -15 * 60000;
@@ -127,10 +119,10 @@ static bool is_now(const struct sts *sts, const char *date) {
 
 static void give_keys(struct cairn_responder_request *request, struct sts *sts,
                       const struct pair *keys) {
-    char body[700], until[32];
+    char until[32];
     cairn_time_text(sts->clock->wall_ms(sts->clock) + 3600000, false, until);
-    snprintf(body, sizeof body,
-             "<AssumeRoleResponse><AssumeRoleResult><Credentials><AccessKeyId>%s</AccessKeyId>"
+    const char *body =
+        TEXT("<AssumeRoleResponse><AssumeRoleResult><Credentials><AccessKeyId>%s</AccessKeyId>"
              "<SecretAccessKey>%s</SecretAccessKey><SessionToken>%s</SessionToken><Expiration>%s"
              "</Expiration></Credentials></AssumeRoleResult></AssumeRoleResponse>",
              keys->access, keys->secret, keys->token, until);
@@ -200,40 +192,35 @@ static bool begin(struct cairn_stage *stage, struct play *play, const char *conf
     play->sts.clock = &play->clock.clock;
     play->options = (struct cairn_credentials_options){
         .profile = "p", .region = "eu-west-1", .clock = &play->clock.clock};
-    setenv("AWS_ENDPOINT_URL_STS", cairn_responder_url(stage->server), 1);
-    setenv("AWS_CONFIG_FILE", cairn_stage_file("config", config), 1);
-    setenv("AWS_SHARED_CREDENTIALS_FILE",
-           cairn_stage_file("credentials", "[base]\naws_access_key_id = AKIDBASE\n"
-                                           "aws_secret_access_key = canary/base+secret\n"),
-           1);
+    SET("AWS_ENDPOINT_URL_STS", cairn_responder_url(stage->server), "AWS_CONFIG_FILE",
+        cairn_stage_file("config", config), "AWS_SHARED_CREDENTIALS_FILE",
+        cairn_stage_file("credentials", "[base]\naws_access_key_id = AKIDBASE\n"
+                                        "aws_secret_access_key = canary/base+secret\n"));
     return true;
 }
 
+#define ONE "[profile p]\nrole_arn = arn:aws:iam::1:role/one\nsource_profile = base\n"
+#define BEGUN(config)                                                                              \
+    struct play play = {0};                                                                        \
+    WITH(stage, stage, begin(&stage, &play, config))
+
 TEST(a_role_is_assumed_with_the_keys_of_another_profile) {
-    CAIRN_AUTO(stage) stage = {0};
-    struct play play = {0};
-    REQUIRE(begin(&stage, &play,
-                  "[profile p]\nrole_arn = arn:aws:iam::1:role/one\nsource_profile = base\n"
-                  "role_session_name = run 7\nexternal_id = a&b=c\nduration_seconds = 7200\n"));
+    BEGUN(ONE "role_session_name = run 7\nexternal_id = a&b=c\nduration_seconds = 7200\n");
     REQUIRE_OK(cairn_stage_get(&stage, &play.options));
     EXPECT_EQ_TEXT(stage.keys.access_key, "ASIAONE");
     EXPECT_EQ_TEXT(cairn_stage_secret(&stage), "canary-one");
     EXPECT_EQ_TEXT(cairn_stage_token(&stage), "one/token==");
     char text[224];
     cairn_credentials_describe(&stage.keys, text);
-    EXPECT_EQ_TEXT(text, "role of profile p, until 2030-01-01T13:00:00Z");
-    EXPECT_EQ_TEXT(play.sts.bodies[0],
-                   "Action=AssumeRole&Version=2011-06-15&RoleArn=arn%3Aaws%3Aiam%3A%3A1%3Arole"
-                   "%2Fone&RoleSessionName=run%207&ExternalId=a%26b%3Dc&DurationSeconds=7200");
+    EXPECT_ALL_TEXT(text, "role of profile p, until 2030-01-01T13:00:00Z", play.sts.bodies[0],
+                    "Action=AssumeRole&Version=2011-06-15&RoleArn=arn%3Aaws%3Aiam%3A%3A1%3Arole"
+                    "%2Fone&RoleSessionName=run%207&ExternalId=a%26b%3Dc&DurationSeconds=7200");
     EXPECT_EQ_U64(atomic_load(&play.sts.refused), 0);
 }
 
 TEST(roles_that_lead_to_each_other_are_assumed_in_their_order) {
-    CAIRN_AUTO(stage) stage = {0};
-    struct play play = {0};
-    REQUIRE(begin(&stage, &play,
-                  "[profile p]\nrole_arn = arn:aws:iam::1:role/two\nsource_profile = middle\n"
-                  "[profile middle]\nrole_arn=arn:aws:iam::1:role/one\nsource_profile=base\n"));
+    BEGUN("[profile p]\nrole_arn = arn:aws:iam::1:role/two\nsource_profile = middle\n"
+          "[profile middle]\nrole_arn=arn:aws:iam::1:role/one\nsource_profile=base\n");
     REQUIRE_OK(cairn_stage_get(&stage, &play.options));
     EXPECT_EQ_TEXT(stage.keys.access_key, "ASIATWO");
     EXPECT(strstr(play.sts.bodies[0], "role%2Fone&RoleSessionName=cairn"));
@@ -248,21 +235,17 @@ TEST(roles_that_lead_to_each_other_are_assumed_in_their_order) {
 }
 
 TEST(a_profile_may_be_its_own_source_and_a_program_may_be_one) {
-    CAIRN_AUTO(stage) stage = {0};
-    struct play play = {0};
-    REQUIRE(begin(&stage, &play,
-                  "[profile p]\nrole_arn = arn:aws:iam::1:role/one\nsource_profile = p\n"
-                  "aws_access_key_id = AKIDBASE\naws_secret_access_key = canary/base+secret\n"));
+    BEGUN("[profile p]\nrole_arn = arn:aws:iam::1:role/one\nsource_profile = p\n"
+          "aws_access_key_id = AKIDBASE\naws_secret_access_key = canary/base+secret\n");
     REQUIRE_OK(cairn_stage_get(&stage, &play.options));
     EXPECT_EQ_TEXT(stage.keys.access_key, "ASIAONE");
-    char config[900];
-    snprintf(config, sizeof config,
-             "[profile p]\nrole_arn = arn:aws:iam::1:role/one\nsource_profile = tool\n"
-             "[profile tool]\ncredential_process = \"%s\"\n",
-             cairn_stage_program("tool", "#!/bin/sh\necho '{\"Version\":1,\"AccessKeyId\":"
-                                         "\"ASIAHOST\",\"SecretAccessKey\":\"canary-host\","
-                                         "\"SessionToken\":\"host-token\"}'\n"));
-    REQUIRE(begin(&stage, &play, config));
+    REQUIRE(
+        begin(&stage, &play,
+              TEXT("[profile p]\nrole_arn = arn:aws:iam::1:role/one\nsource_profile = tool\n"
+                   "[profile tool]\ncredential_process = \"%s\"\n",
+                   cairn_stage_program("tool", "#!/bin/sh\necho '{\"Version\":1,\"AccessKeyId\":"
+                                               "\"ASIAHOST\",\"SecretAccessKey\":\"canary-host\","
+                                               "\"SessionToken\":\"host-token\"}'\n"))));
     REQUIRE_OK(cairn_stage_get(&stage, &play.options));
     EXPECT_EQ_TEXT(stage.keys.access_key, "ASIAONE");
     EXPECT_EQ_U64(atomic_load(&play.sts.refused), 0);
@@ -271,20 +254,17 @@ TEST(a_profile_may_be_its_own_source_and_a_program_may_be_one) {
 TEST(a_role_is_assumed_with_keys_of_the_environment_a_container_or_the_machine) {
     CAIRN_AUTO(stage) stage = {0};
     struct play play = {0};
-    static const char *const names[] = {"Environment", "EcsContainer", "Ec2InstanceMetadata"};
-    for (size_t i = 0; i < CAIRN_COUNT(names); i++) {
-        char config[300], url[128];
-        snprintf(config, sizeof config,
-                 "[profile p]\nrole_arn = arn:aws:iam::1:role/one\ncredential_source = %s\n",
-                 names[i]);
-        REQUIRE(begin(&stage, &play, config));
+    EACH_TEXT(text, "Environment", "EcsContainer", "Ec2InstanceMetadata") {
+        REQUIRE(
+            begin(&stage, &play,
+                  TEXT("[profile p]\nrole_arn = arn:aws:iam::1:role/one\ncredential_source = %s\n",
+                       text)));
         EXPECT_CODE(cairn_stage_get(&stage, &play.options), CAIRN_UNAUTHORIZED);
-        EXPECT(strstr(err.message, names[i])); /* nothing there yet */
-        snprintf(url, sizeof url, "%s/container", cairn_responder_url(stage.server));
-        if (i == 0) {
-            setenv("AWS_ACCESS_KEY_ID", "AKIDBASE", 1);
-            setenv("AWS_SECRET_ACCESS_KEY", "canary/base+secret", 1);
-        } else if (i == 1) {
+        EXPECT(strstr(err.message, text)); /* nothing there yet */
+        const char *url = TEXT("%s/container", cairn_responder_url(stage.server));
+        if (AT_OF(text) == 0) {
+            SET("AWS_ACCESS_KEY_ID", "AKIDBASE", "AWS_SECRET_ACCESS_KEY", "canary/base+secret");
+        } else if (AT_OF(text) == 1) {
             setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", url, 1);
         } else {
             unsetenv("AWS_EC2_METADATA_DISABLED");
@@ -297,10 +277,10 @@ TEST(a_role_is_assumed_with_keys_of_the_environment_a_container_or_the_machine) 
 }
 
 TEST(chains_that_lead_nowhere_are_refused_by_name) {
-    static const struct {
-        const char *config, *told;
-        enum cairn_code code;
-    } cases[] = {
+    CAIRN_AUTO(stage) stage = {0};
+    struct play play = {0};
+    EACH(
+        row, FIELDS(const char *config, *told; enum cairn_code code),
         {"source_profile = b\n[profile b]\nrole_arn = y\nsource_profile = c\n"
          "[profile c]\nrole_arn = z\nsource_profile = b\n",
          "in a circle: p -> b -> c -> b", CAIRN_INVALID},
@@ -317,41 +297,29 @@ TEST(chains_that_lead_nowhere_are_refused_by_name) {
         {"source_profile = base\nduration_seconds = 60\n", "duration_seconds is 60", CAIRN_INVALID},
         {"source_profile = base\nduration_seconds = long\n", "long", CAIRN_INVALID},
         {"source_profile = sso\n[profile sso]\nsso_session = x\n", "SSO", CAIRN_UNSUPPORTED},
-        {"source_profile = base\n", "AssumeRole answered 403 AccessDenied", CAIRN_UNAUTHORIZED},
-    };
-    CAIRN_AUTO(stage) stage = {0};
-    struct play play = {0};
-    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
-        char config[600];
-        snprintf(config, sizeof config, "[profile p]\nrole_arn = arn:other\n%s", cases[i].config);
-        REQUIRE(begin(&stage, &play, config));
-        EXPECT_CODE(cairn_stage_get(&stage, &play.options), cases[i].code);
-        if (!EXPECT(strstr(err.message, cases[i].told)))
-            fprintf(stderr, "%s: %s\n", cases[i].config, err.message);
-        EXPECT(strstr(err.message, "profile \"p\""));
-        EXPECT(!strstr(err.message, "canary"));
+        {"source_profile = base\n", "AssumeRole answered 403 AccessDenied", CAIRN_UNAUTHORIZED}) {
+        REQUIRE(begin(&stage, &play, TEXT("[profile p]\nrole_arn = arn:other\n%s", row->config)));
+        EXPECT_CODE(cairn_stage_get(&stage, &play.options), row->code);
+        if (!EXPECT(strstr(err.message, row->told)))
+            fprintf(stderr, "%s: %s\n", row->config, err.message);
+        EXPECT_HAS(err.message, "profile \"p\"", "!canary");
     }
 }
 
 TEST(a_chain_has_an_end) {
-    CAIRN_AUTO(stage) stage = {0};
     struct play play = {0};
     char config[2000] = "[profile p]\nrole_arn = x\nsource_profile = q0\n";
     size_t used = strlen(config);
     for (int i = 0; i < 20; i++)
         used += (size_t)snprintf(config + used, sizeof config - used,
                                  "[profile q%d]\nrole_arn = x\nsource_profile = q%d\n", i, i + 1);
-    REQUIRE(begin(&stage, &play, config));
-    EXPECT_CODE(cairn_stage_get(&stage, &play.options), CAIRN_INVALID);
-    EXPECT(strstr(err.message, "more than 8 profiles"));
+    WITH(stage, stage, begin(&stage, &play, config));
+    EXPECT_FAILS(cairn_stage_get(&stage, &play.options), CAIRN_INVALID, "more than 8 profiles");
     EXPECT_EQ_U64(cairn_responder_requests(stage.server), 0);
 }
 
 TEST(keys_of_a_role_are_renewed_before_they_end) { /* credentials.h#2 */
-    CAIRN_AUTO(stage) stage = {0};
-    struct play play = {0};
-    REQUIRE(begin(&stage, &play,
-                  "[profile p]\nrole_arn = arn:aws:iam::1:role/one\nsource_profile = base\n"));
+    BEGUN(ONE);
     REQUIRE_OK(cairn_stage_get(&stage, &play.options));
     cairn_clock_virtual_advance(&play.clock, 50 * 60 * 1000);
     EXPECT(cairn_credentials_current(stage.provider, stage.keys.generation));
@@ -364,26 +332,20 @@ TEST(keys_of_a_role_are_renewed_before_they_end) { /* credentials.h#2 */
 TEST(a_clock_that_is_off_does_not_keep_a_role_away) { /* S11 */
     static const int64_t ahead_ms[] = {3600000, -3600000};
     for (size_t i = 0; i < CAIRN_COUNT(ahead_ms); i++) {
-        CAIRN_AUTO(stage) stage = {0};
-        struct play play = {0};
-        REQUIRE(begin(&stage, &play,
-                      "[profile p]\nrole_arn = arn:aws:iam::1:role/one\nsource_profile = base\n"));
+        BEGUN(ONE);
         atomic_store(&play.sts.ahead_ms, ahead_ms[i]);
         REQUIRE_OK(cairn_stage_get(&stage, &play.options));
-        EXPECT_EQ_U64(atomic_load(&play.sts.refused), 1);
-        EXPECT_EQ_U64(atomic_load(&play.sts.served), 1);
+        EXPECT_ALL_U64(atomic_load(&play.sts.refused), 1, atomic_load(&play.sts.served), 1);
     }
 }
 
 TEST(sts_is_asked_in_the_clear_on_this_machine_alone) { /* credentials.h#4 */
     CAIRN_AUTO(stage) stage = {0};
     struct play play = {0};
-    static const char *const urls[] = {"http://sts.example.com", "http://192.0.2.1:8000",
-                                       "http://127.0.0.1@192.0.2.1/", "ftp://127.0.0.1"};
-    for (size_t i = 0; i < CAIRN_COUNT(urls); i++) {
-        REQUIRE(begin(&stage, &play,
-                      "[profile p]\nrole_arn = arn:aws:iam::1:role/one\nsource_profile = base\n"));
-        setenv("AWS_ENDPOINT_URL_STS", urls[i], 1);
+    EACH_TEXT(text, "http://sts.example.com", "http://192.0.2.1:8000",
+              "http://127.0.0.1@192.0.2.1/", "ftp://127.0.0.1") {
+        REQUIRE(begin(&stage, &play, ONE));
+        setenv("AWS_ENDPOINT_URL_STS", text, 1);
         EXPECT_CODE(cairn_stage_get(&stage, &play.options), CAIRN_FORBIDDEN);
     }
     /* As with the store itself, a trusted network may be allowed. */
@@ -395,10 +357,7 @@ TEST(sts_is_asked_in_the_clear_on_this_machine_alone) { /* credentials.h#4 */
 }
 
 TEST(no_variable_says_where_the_role_of_a_profile_that_is_alone_is_assumed) { /* credentials.h#6 */
-    CAIRN_AUTO(stage) stage = {0};
-    struct play play = {0};
-    REQUIRE(begin(&stage, &play,
-                  "[profile p]\nrole_arn = arn:aws:iam::1:role/one\nsource_profile = base\n"));
+    BEGUN(ONE);
     play.options.profile_alone = true;
     play.options.sts_url = cairn_responder_url(stage.server);
     setenv("AWS_ENDPOINT_URL_STS", "http://192.0.2.1", 1); /* would be refused */

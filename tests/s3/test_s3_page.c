@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* E: a listing whose pages come again ends, however long the loop is; one that goes on does not. */
-#include <stdlib.h>
-
 #include "store/s3/inside.h"
 #include "tests/harness.h"
 
@@ -19,9 +17,7 @@ static enum cairn_code turn(struct pages *pages, const char *key, const char *to
                                           .key = "p/",
                                           .listing = &listing,
                                           .page = pages->page[0] ? pages->page : NULL};
-    char name[64];
-    snprintf(name, sizeof name, "%s", key ? key : "");
-    entry.key = name;
+    entry.key = TEXT("%s", key ? key : "");
     listing.next_page = strdup(token);
     enum cairn_code code = cairn_s3_page_take(&request, 0, err);
     EXPECT(code != CAIRN_OK || !strcmp(cairn_s3_page_token(listing.next_page), token));
@@ -35,14 +31,11 @@ static unsigned pages_until_refused(unsigned before_loop, unsigned loop, unsigne
     struct pages pages = {0};
     struct cairn_error err = {0};
     for (unsigned i = 0; i < most; i++) {
-        char key[32], token[32];
         unsigned place = i < before_loop ? i : before_loop + (i - before_loop) % loop;
-        snprintf(key, sizeof key, "p/%u", place);
-        snprintf(token, sizeof token, "token %u\n/", i);
-        enum cairn_code code = turn(&pages, key, token, &err);
+        const char *key = TEXT("p/%u", place);
+        enum cairn_code code = turn(&pages, key, TEXT("token %u\n/", i), &err);
         if (code == CAIRN_OK) continue;
-        EXPECT_CODE(code, CAIRN_STORE);
-        EXPECT(strstr(err.message, "\"p/\"") != NULL);
+        EXPECT_FAILS(code, CAIRN_STORE, "\"p/\"");
         return pages.asked;
     }
     return 0;
@@ -60,19 +53,15 @@ TEST(e_a_long_listing_is_no_loop) {
     EXPECT_EQ_U64(pages_until_refused(5000, 1, 5000), 0);
 }
 
-TEST(e_empty_pages_are_taken_but_not_for_ever) {
+TEST(e_empty_pages_are_taken_but_not_for_ever, err) {
     struct pages pages = {0};
-    struct cairn_error err = {0};
-    char token[32];
     enum cairn_code code = CAIRN_OK;
     for (unsigned i = 0; i < 900; i++) {
-        snprintf(token, sizeof token, "%u", i);
-        REQUIRE_OK(turn(&pages, NULL, token, &err));
+        REQUIRE_OK(turn(&pages, NULL, TEXT("%u", i), &err));
     }
     REQUIRE_OK(turn(&pages, "p/a", "x", &err));
     for (unsigned i = 0; i < 2000 && !code; i++) {
-        snprintf(token, sizeof token, "%u", i);
-        code = turn(&pages, NULL, token, &err);
+        code = turn(&pages, NULL, TEXT("%u", i), &err);
     }
     EXPECT_CODE(code, CAIRN_STORE);
     EXPECT(pages.asked > 1800);

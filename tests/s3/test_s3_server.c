@@ -12,8 +12,6 @@
  */
 #include "store/s3/s3.h"
 
-#include "common/clock.h"
-#include "common/crc.h"
 #include "common/http/http.h"
 #include "common/trace.h"
 #include "store/multipart.h"
@@ -57,18 +55,16 @@ static const char *bytes_of(uint8_t seed, size_t size) {
 
 TEST(small_objects_come_back_as_they_went_and_go_away) {
     LAB(lab, NULL);
-    static const char *const keys[] = {"plain", "a b+c%2F=&?#é日.bin", "deep/er/..x/~tilde'()*!"};
-    for (size_t i = 0; i < CAIRN_COUNT(keys); i++) {
-        CAIRN_AUTO(buf) back = {0};
-        REQUIRE_OK(cairn_store_put_small(lab.worker, keys[i], CAIRN_VIEW("hello"), true, &err));
-        REQUIRE_OK(cairn_store_get_small(lab.worker, keys[i], &back, &err));
+    EACH_TEXT(text, "plain", "a b+c%2F=&?#é日.bin", "deep/er/..x/~tilde'()*!") {
+        REQUIRE_OK(cairn_store_put_small(lab.worker, text, CAIRN_VIEW("hello"), true, &err));
+        WITH_OK(buf, back, cairn_store_get_small(lab.worker, text, &back, &err));
         EXPECT_EQ_TEXT(back.data, "hello");
-        REQUIRE_OK(cairn_store_put_same(lab.worker, keys[i], CAIRN_VIEW("hello"), &err));
-        EXPECT_CODE(cairn_store_put_same(lab.worker, keys[i], CAIRN_VIEW("other"), &err),
+        REQUIRE_OK(cairn_store_put_same(lab.worker, text, CAIRN_VIEW("hello"), &err));
+        EXPECT_CODE(cairn_store_put_same(lab.worker, text, CAIRN_VIEW("other"), &err),
                     CAIRN_CONFLICT);
-        REQUIRE_OK(cairn_store_delete(lab.worker, keys[i], &err));
-        REQUIRE_OK(cairn_store_delete(lab.worker, keys[i], &err)); /* again: still fine */
-        EXPECT_CODE(cairn_store_get_small(lab.worker, keys[i], &back, &err), CAIRN_NOT_FOUND);
+        REQUIRE_OK(cairn_store_delete(lab.worker, text, &err));
+        REQUIRE_OK(cairn_store_delete(lab.worker, text, &err)); /* again: still fine */
+        EXPECT_CODE(cairn_store_get_small(lab.worker, text, &back, &err), CAIRN_NOT_FOUND);
     }
 }
 
@@ -108,9 +104,8 @@ TEST(ranges_are_exact_and_tell_size_and_etag) {
     REQUIRE_OK(
         cairn_store_put_small(lab.worker, "r", (struct cairn_view){bytes, 100000}, false, &err));
     char into[1000];
-    struct cairn_store_request get = {
-        .op = CAIRN_STORE_GET, .key = "r", .offset = 54321, .length = 1000, .into = into};
-    REQUIRE_OK(cairn_store_perform(lab.worker, &get, &err));
+    PERFORMED(get, lab.worker,
+              {.op = CAIRN_STORE_GET, .key = "r", .offset = 54321, .length = 1000, .into = into});
     EXPECT(!memcmp(into, bytes + 54321, 1000));
     EXPECT_EQ_U64(get.object_bytes, 100000);
     EXPECT(get.etag[0]);
@@ -126,18 +121,16 @@ TEST(ranges_are_exact_and_tell_size_and_etag) {
 
 TEST(a_head_tells_length_and_upload_token) {
     LAB(lab, NULL);
-    struct cairn_store_request put = {.op = CAIRN_STORE_PUT,
-                                      .key = "h",
-                                      .body = CAIRN_VIEW("123456789"),
-                                      .has_crc32c = true,
-                                      .crc32c = 0xe3069283,
-                                      .token = "9f1c7a52-0000-4000-8000-000000000001"};
-    REQUIRE_OK(cairn_store_perform(lab.worker, &put, &err));
-    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = "h"};
-    REQUIRE_OK(cairn_store_perform(lab.worker, &head, &err));
+    PERFORMED(put, lab.worker,
+              {.op = CAIRN_STORE_PUT,
+               .key = "h",
+               .body = CAIRN_VIEW("123456789"),
+               .has_crc32c = true,
+               .crc32c = 0xe3069283,
+               .token = "9f1c7a52-0000-4000-8000-000000000001"});
+    PERFORMED(head, lab.worker, {.op = CAIRN_STORE_HEAD, .key = "h"});
     EXPECT_EQ_U64(head.object_bytes, 9);
-    EXPECT_EQ_TEXT(head.object_token, put.token);
-    EXPECT_EQ_TEXT(head.etag, put.etag);
+    EXPECT_ALL_TEXT(head.object_token, put.token, head.etag, put.etag);
     if (head.object_has_crc32c) EXPECT_EQ_U64(head.object_crc32c, 0xe3069283);
 }
 
@@ -177,39 +170,34 @@ TEST(a_multipart_upload_is_listed_completed_and_read_back) {
     struct cairn_store_part parts[3], found[8];
     struct cairn_store_request create;
     REQUIRE_OK(send_parts(&lab, &create, (struct cairn_view){bytes, size}, parts, &count));
-    struct cairn_store_request list = {.op = CAIRN_STORE_UPLOAD_PARTS,
-                                       .key = "m",
-                                       .upload_id_in = create.upload_id,
-                                       .parts = found,
-                                       .part_count = 8};
-    REQUIRE_OK(cairn_store_perform(lab.worker, &list, &err));
+    PERFORMED(list, lab.worker,
+              {.op = CAIRN_STORE_UPLOAD_PARTS,
+               .key = "m",
+               .upload_id_in = create.upload_id,
+               .parts = found,
+               .part_count = 8});
     REQUIRE(list.part_count == 3);
     EXPECT_EQ_U64(found[2].size_bytes, 12345);
-    struct cairn_store_listing listing = {0};
-    struct cairn_store_request uploads = {
-        .op = CAIRN_STORE_UPLOADS, .key = "", .listing = &listing};
-    REQUIRE_OK(cairn_store_perform(lab.worker, &uploads, &err));
+    CAIRN_AUTO(store_listing) listing = {0};
+    PERFORMED(uploads, lab.worker, {.op = CAIRN_STORE_UPLOADS, .key = "", .listing = &listing});
     if (!listing.count) { /* MinIO lists them by the whole key only */
         uploads.key = "m";
         REQUIRE_OK(cairn_store_perform(lab.worker, &uploads, &err));
     }
     REQUIRE(listing.count == 1);
-    EXPECT_EQ_TEXT(listing.entries[0].key, "m");
-    EXPECT_EQ_TEXT(listing.entries[0].upload_id, create.upload_id);
-    cairn_store_listing_release(&listing);
-    struct cairn_store_request complete = {.op = CAIRN_STORE_UPLOAD_COMPLETE,
-                                           .key = "m",
-                                           .upload_id_in = create.upload_id,
-                                           .parts = parts,
-                                           .part_count = count,
-                                           .length = size,
-                                           .has_crc32c = true,
-                                           .crc32c = cairn_crc32c(0, bytes, size),
-                                           .token = create.token,
-                                           .create = true};
-    REQUIRE_OK(cairn_store_perform(lab.worker, &complete, &err));
-    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = "m"};
-    REQUIRE_OK(cairn_store_perform(lab.worker, &head, &err));
+    EXPECT_ALL_TEXT(listing.entries[0].key, "m", listing.entries[0].upload_id, create.upload_id);
+    PERFORMED(complete, lab.worker,
+              {.op = CAIRN_STORE_UPLOAD_COMPLETE,
+               .key = "m",
+               .upload_id_in = create.upload_id,
+               .parts = parts,
+               .part_count = count,
+               .length = size,
+               .has_crc32c = true,
+               .crc32c = cairn_crc32c(0, bytes, size),
+               .token = create.token,
+               .create = true});
+    PERFORMED(head, lab.worker, {.op = CAIRN_STORE_HEAD, .key = "m"});
     EXPECT_EQ_U64(head.object_bytes, size);
     EXPECT_EQ_TEXT(head.object_token, create.token);
     struct cairn_store_request get = {
@@ -227,56 +215,51 @@ TEST(a_wrong_part_is_incomplete_and_an_aborted_upload_is_gone) {
     struct cairn_store_request create;
     REQUIRE_OK(send_parts(&lab, &create, (struct cairn_view){bytes, PART + 10}, parts, &count));
     snprintf(parts[1].etag, sizeof parts[1].etag, "\"00000000000000000000000000000000\"");
-    struct cairn_store_request complete = {.op = CAIRN_STORE_UPLOAD_COMPLETE,
-                                           .key = "m",
-                                           .upload_id_in = create.upload_id,
-                                           .parts = parts,
-                                           .part_count = count,
-                                           .length = PART + 10};
-    EXPECT_CODE(cairn_store_perform(lab.worker, &complete, &err), CAIRN_INCOMPLETE);
+    EXPECT_PERFORMED(CAIRN_INCOMPLETE, complete, lab.worker,
+                     {.op = CAIRN_STORE_UPLOAD_COMPLETE,
+                      .key = "m",
+                      .upload_id_in = create.upload_id,
+                      .parts = parts,
+                      .part_count = count,
+                      .length = PART + 10});
     EXPECT(!complete.ambiguous);
     EXPECT(complete.error.request_id[0]);
-    struct cairn_store_request abort_it = {
-        .op = CAIRN_STORE_UPLOAD_ABORT, .key = "m", .upload_id_in = create.upload_id};
-    REQUIRE_OK(cairn_store_perform(lab.worker, &abort_it, &err));
+    PERFORMED(abort_it, lab.worker,
+              {.op = CAIRN_STORE_UPLOAD_ABORT, .key = "m", .upload_id_in = create.upload_id});
     REQUIRE_OK(cairn_store_perform(lab.worker, &abort_it, &err));
     complete.part_count = 1;
     enum cairn_code code = cairn_store_perform(lab.worker, &complete, &err);
     EXPECT(code == CAIRN_NOT_FOUND || (code == CAIRN_UNAVAILABLE && complete.ambiguous)); /* Ceph */
     struct cairn_store_part found[4];
-    struct cairn_store_request list = {.op = CAIRN_STORE_UPLOAD_PARTS,
-                                       .key = "m",
-                                       .upload_id_in = create.upload_id,
-                                       .parts = found,
-                                       .part_count = 4};
-    EXPECT_CODE(cairn_store_perform(lab.worker, &list, &err), CAIRN_NOT_FOUND);
+    EXPECT_PERFORMED(CAIRN_NOT_FOUND, list, lab.worker,
+                     {.op = CAIRN_STORE_UPLOAD_PARTS,
+                      .key = "m",
+                      .upload_id_in = create.upload_id,
+                      .parts = found,
+                      .part_count = 4});
 }
 
 TEST(listings_give_keys_without_the_prefix_page_by_page) {
     LAB(lab, NULL);
     for (int i = 0; i < 12; i++) {
-        char key[64];
-        snprintf(key, sizeof key, "%s/é %02d+", i % 2 ? "odd" : "even", i);
-        REQUIRE_OK(cairn_store_put_small(lab.worker, key, CAIRN_VIEW("x"), false, &err));
+        REQUIRE_OK(cairn_store_put_small(lab.worker, TEXT("%s/é %02d+", i % 2 ? "odd" : "even", i),
+                                         CAIRN_VIEW("x"), false, &err));
     }
-    struct cairn_store_listing listing = {0};
-    struct cairn_store_request list = {.op = CAIRN_STORE_LIST, .key = "odd/", .listing = &listing};
-    REQUIRE_OK(cairn_store_perform(lab.worker, &list, &err));
+    CAIRN_AUTO(store_listing) listing = {0};
+    PERFORMED(list, lab.worker, {.op = CAIRN_STORE_LIST, .key = "odd/", .listing = &listing});
     EXPECT_EQ_U64(listing.count, 6);
     REQUIRE(listing.count == 6);
     EXPECT_EQ_TEXT(listing.entries[0].key, "odd/é 01+");
     EXPECT_EQ_U64(listing.entries[0].size_bytes, 1);
     EXPECT(listing.entries[0].modified_ms > INT64_C(1600000000000));
     EXPECT(!listing.next_page);
-    cairn_store_listing_release(&listing);
 }
 
 TEST(a_presigned_url_gives_its_key_to_anyone_by_range) {
     LAB(lab, NULL);
     static const char key[] = "pre signed/é+";
     REQUIRE_OK(cairn_store_put_small(lab.worker, key, CAIRN_VIEW("0123456789"), false, &err));
-    CAIRN_AUTO(buf) url = {0};
-    CAIRN_AUTO(buf) body = {0};
+    CAIRN_AUTO(buf) url = {0}, body = {0};
     uint32_t life = 0;
     REQUIRE_OK(cairn_store_presign(lab.store, key, 60, &url, &life, &err));
     EXPECT_EQ_U64(life, 60);
@@ -305,13 +288,12 @@ TEST(wrong_keys_and_absent_buckets_fail_at_once_and_by_name) { /* S10 */
     REQUIRE_OK(cairn_store_s3_open(&absent, &store, &err));
     REQUIRE_OK(cairn_store_worker_new(store, &worker, &err));
     uint64_t start = cairn_mono_ms();
-    EXPECT_CODE(cairn_store_put_small(worker, "k", CAIRN_VIEW("x"), false, &err), CAIRN_STORE);
-    EXPECT(strstr(err.message, "NoSuchBucket"));
+    EXPECT_FAILS(cairn_store_put_small(worker, "k", CAIRN_VIEW("x"), false, &err), CAIRN_STORE,
+                 "NoSuchBucket");
     EXPECT(cairn_mono_ms() - start < 2000);
     cairn_store_worker_free(worker);
     cairn_store_free(store);
-    char secret[256];
-    snprintf(secret, sizeof secret, "%s", getenv("AWS_SECRET_ACCESS_KEY"));
+    const char *secret = TEXT("%s", getenv("AWS_SECRET_ACCESS_KEY"));
     setenv("AWS_SECRET_ACCESS_KEY", "canary-of-a-secret", 1);
     CAIRN_AUTO(lab) other = {0};
     enum cairn_code code = open_lab(&other, NULL);
@@ -338,15 +320,12 @@ TEST(md5_is_checked_by_the_server) { /* S20 */
 
 TEST(what_the_store_does_is_found_out_and_nothing_is_left_behind) { /* H10 */
     LAB(lab, NULL);
-    CAIRN_AUTO(buf) report = {0};
-    REQUIRE_OK(cairn_store_s3_probe_all(lab.store, &report, &err));
+    WITH_OK(buf, report, cairn_store_s3_probe_all(lab.store, &report, &err));
     const struct cairn_store_profile *profile = cairn_store_profile(lab.store);
     EXPECT(profile->head_has_token);
     EXPECT(strstr(report.data, "ranges are exact: yes\n"));
-    struct cairn_store_listing listing = {0};
-    struct cairn_store_request list = {.op = CAIRN_STORE_LIST, .key = "", .listing = &listing};
-    REQUIRE_OK(cairn_store_perform(lab.worker, &list, &err));
+    CAIRN_AUTO(store_listing) listing = {0};
+    PERFORMED(list, lab.worker, {.op = CAIRN_STORE_LIST, .key = "", .listing = &listing});
     EXPECT_EQ_U64(listing.count, 0);
-    cairn_store_listing_release(&listing);
     if (getenv("CAIRN_TEST_S3_REPORT")) printf("%s(%s)\n", report.data, profile->note);
 }

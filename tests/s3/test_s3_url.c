@@ -2,17 +2,12 @@
 /* What the URL of a store in S3 may say, what it must not, and what then comes from where. */
 #include "store/s3/config.h"
 
-#include <stdlib.h>
-
-#include "common/text.h"
 #include "store/store.h"
 #include "tests/harness.h"
 
 TEST(a_url_is_taken_apart_and_its_values_are_decoded) {
-    static const struct {
-        const char *text;
-        struct cairn_s3_url wanted; /* query aside */
-    } cases[] = {
+    EACH(
+        one, FIELDS(const char *text; struct cairn_s3_url wanted /* query aside */),
         {"s3://bucket", {.bucket = "bucket"}},
         {"s3://bucket/a/b//", {.bucket = "bucket", .prefix = "a/b/"}},
         {"s3://bucket?region=eu-1", {.bucket = "bucket", .region = "eu-1"}},
@@ -27,22 +22,19 @@ TEST(a_url_is_taken_apart_and_its_values_are_decoded) {
           .ca_bundle = "/etc/a b&c.pem"}},
         {"s3://bucket/p?endpoint=https://h/?x=1", /* the endpoint's own check comes later */
          {.bucket = "bucket", .prefix = "p/", .endpoint = "https://h/?x=1"}},
-        {"s3://bucket/p?profile=a+b=c", {.bucket = "bucket", .prefix = "p/", .profile = "a+b=c"}},
-    };
-    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        {"s3://bucket/p?profile=a+b=c", {.bucket = "bucket", .prefix = "p/", .profile = "a+b=c"}}) {
         struct cairn_s3_url url = {0};
         struct cairn_error err = {0};
-        const struct cairn_s3_url *wanted = &cases[i].wanted;
-        EXPECT_CODE(cairn_s3_url_parse(cases[i].text, &url, &err), CAIRN_OK);
-        EXPECT_EQ_TEXT(url.bucket, wanted->bucket);
-        EXPECT_EQ_TEXT(url.prefix, wanted->prefix);
+        const struct cairn_s3_url *wanted = &one->wanted;
+        EXPECT_CODE(cairn_s3_url_parse(one->text, &url, &err), CAIRN_OK);
+        EXPECT_ALL_TEXT(url.bucket, wanted->bucket, url.prefix, wanted->prefix);
 #define OPTION(name, bytes, what) EXPECT_EQ_TEXT(url.name, wanted->name);
 #include "store/s3/url.def"
 #undef OPTION
-        const char *sign = strchr(cases[i].text, '?');
+        const char *sign = strchr(one->text, '?');
         EXPECT_EQ_TEXT(url.query, sign ? sign + 1 : "");
-        EXPECT_EQ_U64(cairn_s3_url_place_size(cases[i].text),
-                      sign ? (size_t)(sign - cases[i].text) : strlen(cases[i].text));
+        EXPECT_EQ_U64(cairn_s3_url_place_size(one->text),
+                      sign ? (size_t)(sign - one->text) : strlen(one->text));
     }
 }
 
@@ -78,9 +70,8 @@ TEST(an_option_that_is_wrong_is_refused_by_its_name_with_those_that_are_known) {
     for (size_t i = 0; i < CAIRN_COUNT(wrong); i++) {
         struct cairn_s3_url url = {.region = "untouched"};
         struct cairn_error err = {0};
-        char text[200];
-        snprintf(text, sizeof text, "s3://bucket/p?%s", wrong[i][0]);
-        EXPECT_CODE(cairn_s3_url_parse(text, &url, &err), CAIRN_INVALID);
+        EXPECT_CODE(cairn_s3_url_parse(TEXT("s3://bucket/p?%s", wrong[i][0]), &url, &err),
+                    CAIRN_INVALID);
         if (!EXPECT(strstr(err.message, wrong[i][1]))) fprintf(stderr, "%s\n", err.message);
         EXPECT(cairn_text_starts(err.message, "store \"s3://bucket/p\": "));
         EXPECT(strstr(err.message, "known are profile, endpoint, region, ca_bundle"));
@@ -89,17 +80,14 @@ TEST(an_option_that_is_wrong_is_refused_by_its_name_with_those_that_are_known) {
     }
 }
 
-TEST(keys_before_a_bucket_s_name_are_refused_and_not_repeated) { /* config.h#5 */
+TEST(keys_before_a_bucket_s_name_are_refused_and_not_repeated, err) { /* config.h#5 */
     struct cairn_s3_url url;
-    struct cairn_error err = {0};
     EXPECT_CODE(cairn_s3_url_parse("s3://AKID:CANARY@bucket/p", &url, &err), CAIRN_INVALID);
-    EXPECT(!strstr(err.message, "CANARY"));
-    EXPECT(strstr(err.message, "@bucket/p"));
+    EXPECT_HAS(err.message, "!CANARY", "@bucket/p");
 }
 
-TEST(a_url_has_at_most_1000_bytes) {
+TEST(a_url_has_at_most_1000_bytes, err) {
     struct cairn_s3_url url;
-    struct cairn_error err = {0};
     char text[CAIRN_S3_URL_BYTES_MAX + 2];
     int used = snprintf(text, sizeof text, "s3://bucket/p?ca_bundle=/");
     memset(text + used, 'x', sizeof text - (size_t)used);
@@ -107,17 +95,15 @@ TEST(a_url_has_at_most_1000_bytes) {
     EXPECT_CODE(cairn_s3_url_parse(text, &url, &err), CAIRN_OK);
     text[CAIRN_S3_URL_BYTES_MAX] = 'x';
     text[CAIRN_S3_URL_BYTES_MAX + 1] = '\0';
-    EXPECT_CODE(cairn_s3_url_parse(text, &url, &err), CAIRN_INVALID);
-    EXPECT(strstr(err.message, "longer than 1,000 bytes"));
+    EXPECT_FAILS(cairn_s3_url_parse(text, &url, &err), CAIRN_INVALID, "longer than 1,000 bytes");
 }
 
 /* ---- an opened store ---- */
 
 static void clear_environment(void) {
-    static const char *const names[] = {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION",
-                                        "AWS_DEFAULT_REGION",  "AWS_CA_BUNDLE",    "AWS_PROFILE",
-                                        "AWS_DEFAULT_PROFILE"};
-    for (size_t i = 0; i < CAIRN_COUNT(names); i++) unsetenv(names[i]);
+    EACH_TEXT(text, "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION",
+              "AWS_CA_BUNDLE", "AWS_PROFILE", "AWS_DEFAULT_PROFILE")
+        unsetenv(text);
 }
 
 static struct cairn_store *open_store(const char *url, const char *profile) {
@@ -130,55 +116,48 @@ static struct cairn_store *open_store(const char *url, const char *profile) {
 }
 
 TEST(a_store_is_opened_again_by_the_url_that_it_tells) {
-    static const char *const urls[] = {"s3://bucket", "s3://bucket/a/b", "s3://bucket?region=eu-1",
-                                       "s3://bucket/a?region=eu-1&endpoint=https%3A%2F%2Fh"};
     static const char *const told[] = {"s3://bucket/", "s3://bucket/a/b/",
                                        "s3://bucket/?region=eu-1",
                                        "s3://bucket/a/?region=eu-1&endpoint=https%3A%2F%2Fh"};
     clear_environment();
-    for (size_t i = 0; i < CAIRN_COUNT(urls); i++) {
-        struct cairn_store *store = open_store(urls[i], NULL);
+    EACH_TEXT(text, "s3://bucket", "s3://bucket/a/b", "s3://bucket?region=eu-1",
+              "s3://bucket/a?region=eu-1&endpoint=https%3A%2F%2Fh") {
+        struct cairn_store *store = open_store(text, NULL);
         REQUIRE(store);
-        EXPECT_EQ_TEXT(cairn_store_url(store), told[i]);
+        EXPECT_EQ_TEXT(cairn_store_url(store), told[AT_OF(text)]);
         struct cairn_store *again = open_store(cairn_store_url(store), NULL);
         REQUIRE(again);
-        EXPECT_EQ_TEXT(cairn_store_url(again), told[i]);
+        EXPECT_EQ_TEXT(cairn_store_url(again), told[AT_OF(text)]);
         cairn_store_free(again);
         cairn_store_free(store);
     }
 }
 
 TEST(a_store_copies_from_another_of_one_endpoint_region_and_source_of_keys_alone) {
-    static const struct {
-        const char *from, *from_profile, *to, *to_profile;
-        bool copies;
-    } cases[] = {
-        {"s3://one/a", NULL, "s3://two/b", NULL, true},
-        {"s3://one/a?profile=cold", NULL, "s3://two/b?profile=cold", NULL, true},
-        {"s3://one/a?profile=cold", "warm", "s3://two/b?profile=cold", NULL, true},
-        {"s3://one/a", "cold", "s3://two/b", "cold", true},
-        {"s3://one/a?region=us-east-1", NULL, "s3://two/b", NULL, true},
-        {"s3://one/a?profile=cold", NULL, "s3://two/b?profile=warm", NULL, false},
-        {"s3://one/a", "cold", "s3://two/b?profile=cold", NULL, false},
-        {"s3://one/a", NULL, "s3://two/b?profile=cold", NULL, false},
-        {"s3://one/a?region=eu-1", NULL, "s3://two/b", NULL, false},
-        {"s3://one/a?endpoint=https://h", NULL, "s3://two/b", NULL, false},
-    };
-    char path[512];
     clear_environment();
-    snprintf(path, sizeof path, "%s/aws-config", cairn_test_folder());
+    const char *path = TEXT("%s/aws-config", cairn_test_folder());
     FILE *file = fopen(path, "w");
     REQUIRE(file);
     EXPECT(fputs("[profile cold]\nregion = us-east-1\n[profile warm]\nregion = us-east-1\n",
                  file) >= 0);
     EXPECT(fclose(file) == 0);
     setenv("AWS_CONFIG_FILE", path, 1);
-    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
-        struct cairn_store *from = open_store(cases[i].from, cases[i].from_profile);
-        struct cairn_store *to = open_store(cases[i].to, cases[i].to_profile);
+    EACH(row, FIELDS(const char *from, *from_profile, *to, *to_profile; bool copies),
+         {"s3://one/a", NULL, "s3://two/b", NULL, true},
+         {"s3://one/a?profile=cold", NULL, "s3://two/b?profile=cold", NULL, true},
+         {"s3://one/a?profile=cold", "warm", "s3://two/b?profile=cold", NULL, true},
+         {"s3://one/a", "cold", "s3://two/b", "cold", true},
+         {"s3://one/a?region=us-east-1", NULL, "s3://two/b", NULL, true},
+         {"s3://one/a?profile=cold", NULL, "s3://two/b?profile=warm", NULL, false},
+         {"s3://one/a", "cold", "s3://two/b?profile=cold", NULL, false},
+         {"s3://one/a", NULL, "s3://two/b?profile=cold", NULL, false},
+         {"s3://one/a?region=eu-1", NULL, "s3://two/b", NULL, false},
+         {"s3://one/a?endpoint=https://h", NULL, "s3://two/b", NULL, false}) {
+        struct cairn_store *from = open_store(row->from, row->from_profile);
+        struct cairn_store *to = open_store(row->to, row->to_profile);
         REQUIRE(from && to);
-        if (!EXPECT(cairn_store_copies_from(to, from) == cases[i].copies))
-            fprintf(stderr, "case %zu\n", i);
+        if (!EXPECT(cairn_store_copies_from(to, from) == row->copies))
+            fprintf(stderr, "case %zu\n", AT(row));
         cairn_store_free(from);
         cairn_store_free(to);
     }

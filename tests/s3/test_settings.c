@@ -2,10 +2,6 @@
 /* s3_settings: what is said in settings is in the requests; what means nothing is refused. */
 #include "store/s3/start.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
-#include "store/s3/s3.h"
 #include "tests/support/s3_script.h"
 
 static const struct {
@@ -21,11 +17,10 @@ static const struct {
 };
 
 static void forget_variables(void) {
-    static const char *const others[] = {"CAIRN_INTERFACES",    "CAIRN_ADDRESSING",
-                                         "CAIRN_BANDWIDTH_MAX", "CAIRN_HEDGE",
-                                         "CAIRN_ENDPOINT",      "CAIRN_ALLOW_PLAIN_HTTP"};
     for (size_t i = 0; i < CAIRN_COUNT(said); i++) unsetenv(said[i].variable);
-    for (size_t i = 0; i < CAIRN_COUNT(others); i++) unsetenv(others[i]);
+    EACH_TEXT(text, "CAIRN_INTERFACES", "CAIRN_ADDRESSING", "CAIRN_BANDWIDTH_MAX", "CAIRN_HEDGE",
+              "CAIRN_ENDPOINT", "CAIRN_ALLOW_PLAIN_HTTP")
+        unsetenv(text);
 }
 
 /* The environment is what a test can set without a program around it; flags and files go through
@@ -54,11 +49,10 @@ TEST(encryption_class_tags_and_owner_are_in_the_requests_that_make_objects) {
     REQUIRE_OK(cairn_store_perform(rig.worker, &create, &err));
     REQUIRE_OK(cairn_store_perform(rig.worker, &part, &err));
     for (size_t i = 0; i < 2; i++) {
-        EXPECT(strstr(rig.heads[i], "x-amz-server-side-encryption: aws:kms\r\n"));
-        EXPECT(strstr(rig.heads[i], "x-amz-server-side-encryption-aws-kms-key-id: "
-                                    "arn:aws:kms:eu-west-1:1:key/k\r\n"));
-        EXPECT(strstr(rig.heads[i], "x-amz-storage-class: STANDARD_IA\r\n"));
-        EXPECT(strstr(rig.heads[i], "x-amz-tagging: team=nlp&kind=checkpoint\r\n"));
+        EXPECT_HAS(rig.heads[i], "x-amz-server-side-encryption: aws:kms\r\n",
+                   "x-amz-server-side-encryption-aws-kms-key-id: arn:aws:kms:eu-west-1:1:key/k\r\n",
+                   "x-amz-storage-class: STANDARD_IA\r\n",
+                   "x-amz-tagging: team=nlp&kind=checkpoint\r\n");
     }
     EXPECT(!strstr(rig.heads[2], "x-amz-server-side-encryption"));
     for (size_t i = 0; i < 3; i++)
@@ -76,26 +70,19 @@ static enum cairn_code choose(const char *variable, const char *value,
 }
 
 TEST(words_that_mean_nothing_are_refused_by_name) { /* store/s3/start.h#1 */
-    static const struct {
-        const char *variable, *value, *named;
-    } wrong[] = {
-        {"CAIRN_ADDRESSING", "host", "addressing"},
-        {"CAIRN_CHECKSUM", "sha1", "checksum"},
-        {"CAIRN_SSE", "AES-256", "sse"},
-        {"CAIRN_SSE_KMS_KEY_ID", "k", "sse_kms_key_id"},
-        {"CAIRN_INTERFACES", "eth2,,eth3", "interfaces"},
-        {"CAIRN_INTERFACES", "eth2,", "interfaces"},
-        {"CAIRN_INTERFACES", "a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a", "interfaces"},
-        {"CAIRN_HEDGE", "perhaps", "hedge"},
-        {"CAIRN_BANDWIDTH_MAX", "-1", "bandwidth_max"},
-        {"CAIRN_STORE_CONNECTIONS", "0", "store_connections"},
-    };
-    for (size_t i = 0; i < CAIRN_COUNT(wrong); i++) {
+    EACH(one, FIELDS(const char *variable, *value, *named),
+         {"CAIRN_ADDRESSING", "host", "addressing"}, {"CAIRN_CHECKSUM", "sha1", "checksum"},
+         {"CAIRN_SSE", "AES-256", "sse"}, {"CAIRN_SSE_KMS_KEY_ID", "k", "sse_kms_key_id"},
+         {"CAIRN_INTERFACES", "eth2,,eth3", "interfaces"},
+         {"CAIRN_INTERFACES", "eth2,", "interfaces"},
+         {"CAIRN_INTERFACES", "a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a", "interfaces"},
+         {"CAIRN_HEDGE", "perhaps", "hedge"}, {"CAIRN_BANDWIDTH_MAX", "-1", "bandwidth_max"},
+         {"CAIRN_STORE_CONNECTIONS", "0", "store_connections"}) {
         struct cairn_store_s3_environment environment;
         CAIRN_AUTO(rig) rig = {0};
-        EXPECT_CODE(choose(wrong[i].variable, wrong[i].value, &environment, &err), CAIRN_INVALID);
-        EXPECT(strstr(err.message, wrong[i].named));
-        unsetenv(wrong[i].variable);
+        EXPECT_FAILS(choose(one->variable, one->value, &environment, &err), CAIRN_INVALID,
+                     one->named);
+        unsetenv(one->variable);
     }
 }
 
@@ -117,31 +104,26 @@ TEST(interfaces_cap_and_hedge_become_options) {
 
 /* The switch of AWS's SDKs, by variable or profile: no checksum, unless Cairn's setting has one. */
 TEST(awss_switch_for_checksums_is_heard_and_cairns_setting_wins) { /* S21 */
-    static const struct {
-        const char *variable, *in_profile;
-        enum cairn_store_s3_checksum setting;
-        bool crc32c, md5;
-    } cases[] = {
-        {NULL, NULL, CAIRN_S3_CHECKSUM_AUTO, true, false},
-        {"when_supported", NULL, CAIRN_S3_CHECKSUM_AUTO, true, false},
-        {"when_required", NULL, CAIRN_S3_CHECKSUM_AUTO, false, false},
-        {"WHEN_REQUIRED", NULL, CAIRN_S3_CHECKSUM_AUTO, false, false},
-        {NULL, "when_required", CAIRN_S3_CHECKSUM_AUTO, false, false},
-        {"when_supported", "when_required", CAIRN_S3_CHECKSUM_AUTO, true, false},
-        {"when_required", NULL, CAIRN_S3_CHECKSUM_CRC32C, true, false},
-        {"when_required", NULL, CAIRN_S3_CHECKSUM_MD5, false, true},
-    };
-    char path[512];
-    snprintf(path, sizeof path, "%s/config", cairn_test_folder());
-    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+    const char *path = TEXT("%s/config", cairn_test_folder());
+    EACH(row,
+         FIELDS(const char *variable, *in_profile; enum cairn_store_s3_checksum setting;
+                bool crc32c, md5),
+         {NULL, NULL, CAIRN_S3_CHECKSUM_AUTO, true, false},
+         {"when_supported", NULL, CAIRN_S3_CHECKSUM_AUTO, true, false},
+         {"when_required", NULL, CAIRN_S3_CHECKSUM_AUTO, false, false},
+         {"WHEN_REQUIRED", NULL, CAIRN_S3_CHECKSUM_AUTO, false, false},
+         {NULL, "when_required", CAIRN_S3_CHECKSUM_AUTO, false, false},
+         {"when_supported", "when_required", CAIRN_S3_CHECKSUM_AUTO, true, false},
+         {"when_required", NULL, CAIRN_S3_CHECKSUM_CRC32C, true, false},
+         {"when_required", NULL, CAIRN_S3_CHECKSUM_MD5, false, true}) {
         FILE *file = fopen(path, "w");
         REQUIRE(file != NULL);
-        if (cases[i].in_profile)
-            fprintf(file, "[default]\nrequest_checksum_calculation = %s\n", cases[i].in_profile);
+        if (row->in_profile)
+            fprintf(file, "[default]\nrequest_checksum_calculation = %s\n", row->in_profile);
         REQUIRE(fclose(file) == 0);
         setenv("AWS_CONFIG_FILE", path, 1);
-        if (cases[i].variable) setenv("AWS_REQUEST_CHECKSUM_CALCULATION", cases[i].variable, 1);
-        struct cairn_store_s3_options options = {.deadline_ms = 3000, .checksum = cases[i].setting};
+        if (row->variable) setenv("AWS_REQUEST_CHECKSUM_CALCULATION", row->variable, 1);
+        struct cairn_store_s3_options options = {.deadline_ms = 3000, .checksum = row->setting};
         static const char gone[] = "<DeleteResult><Deleted><Key>pre/fix/k</Key></Deleted>"
                                    "</DeleteResult>";
         RIG(options, {200, STORED, ""}, {200, "", gone});
@@ -151,12 +133,11 @@ TEST(awss_switch_for_checksums_is_heard_and_cairns_setting_wins) { /* S21 */
         struct cairn_store_deletion deletion = {.key = "k"};
         REQUIRE_OK(cairn_store_perform(rig.worker, &put, &err));
         const char *head = rig.heads[0];
-        EXPECT_EQ_U64(strstr(head, "x-amz-checksum-crc32c: 4waSgw==") != NULL, cases[i].crc32c);
-        EXPECT_EQ_U64(strstr(head, "Content-MD5: ") != NULL, cases[i].md5);
+        EXPECT_EQ_U64(strstr(head, "x-amz-checksum-crc32c: 4waSgw==") != NULL, row->crc32c);
+        EXPECT_EQ_U64(strstr(head, "Content-MD5: ") != NULL, row->md5);
         /* S3 asks for one here, whatever is set. */
         REQUIRE_OK(cairn_store_delete_many(rig.worker, "k", &deletion, 1, &err));
-        EXPECT(strstr(rig.heads[1], "POST /bucket?delete= HTTP/1.1\r\n"));
-        EXPECT(strstr(rig.heads[1], "Content-MD5: "));
+        EXPECT_HAS(rig.heads[1], "POST /bucket?delete= HTTP/1.1\r\n", "Content-MD5: ");
     }
 }
 
@@ -166,8 +147,7 @@ TEST(a_switch_for_checksums_that_means_nothing_is_refused_by_name) { /* store/s3
     setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "sometimes", 1);
     EXPECT_CODE(cairn_rig_open(&rig, script, 1, plain), CAIRN_INVALID);
     unsetenv("AWS_REQUEST_CHECKSUM_CALCULATION");
-    EXPECT(strstr(err.message, "AWS_REQUEST_CHECKSUM_CALCULATION"));
-    EXPECT(strstr(err.message, "sometimes"));
+    EXPECT_HAS(err.message, "AWS_REQUEST_CHECKSUM_CALCULATION", "sometimes");
 }
 
 TEST(g02_an_endpoint_in_the_clear_on_another_machine_must_be_allowed) { /* G02 */

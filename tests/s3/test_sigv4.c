@@ -9,9 +9,7 @@
 #include <dirent.h>
 #include <strings.h>
 
-#include "common/file.h"
 #include "common/json.h"
-#include "common/text.h"
 #include "tests/harness.h"
 
 #define EMPTY_HASH "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -53,39 +51,32 @@ TEST(examples_of_the_s3_documentation_give_the_printed_signatures) {
         EXAMPLE_HOST, {"x-amz-content-sha256", EMPTY_HASH}, {"x-amz-date", EXAMPLE_TIME}};
     static const struct cairn_sigv4_pair lifecycle[] = {{"lifecycle", ""}};
     static const struct cairn_sigv4_pair list[] = {{"prefix", "J"}, {"max-keys", "2"}};
-    static const struct {
-        struct cairn_sigv4_request request;
-        const char *signature;
-    } cases[] = {
-        {{"GET", "/test.txt", NULL, 0, get, 4, EMPTY_HASH},
-         "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41"},
-        {{"PUT", "/test$file.text", NULL, 0, put, 5, put_hash},
-         "98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd"},
-        {{"GET", "/", lifecycle, 1, plain, 3, EMPTY_HASH},
-         "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543"},
-        {{"GET", "/", list, 2, plain, 3, EMPTY_HASH},
-         "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7"},
-    };
     CAIRN_AUTO(sigv4_signer) signer = {0};
     set_example_signer(&signer);
-    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
-        CAIRN_AUTO(buf) line = {0};
+    EACH(one, FIELDS(struct cairn_sigv4_request request; const char *signature),
+         {{"GET", "/test.txt", NULL, 0, get, 4, EMPTY_HASH},
+          "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41"},
+         {{"PUT", "/test$file.text", NULL, 0, put, 5, put_hash},
+          "98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd"},
+         {{"GET", "/", lifecycle, 1, plain, 3, EMPTY_HASH},
+          "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543"},
+         {{"GET", "/", list, 2, plain, 3, EMPTY_HASH},
+          "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7"}) {
         struct cairn_error err = {0};
-        REQUIRE_OK(cairn_sigv4_authorize(&signer, EXAMPLE_TIME, &cases[i].request, &line, &err));
+        WITH_OK(buf, line,
+                cairn_sigv4_authorize(&signer, EXAMPLE_TIME, &one->request, &line, &err));
         const char *signature = strstr(line.data, "Signature=");
-        EXPECT_EQ_TEXT(signature ? signature + 10 : NULL, cases[i].signature);
+        EXPECT_EQ_TEXT(signature ? signature + 10 : NULL, one->signature);
     }
 }
 
-TEST(the_documented_presigned_url_comes_out) {
+TEST(the_documented_presigned_url_comes_out, err) {
     static const struct cairn_sigv4_pair host[] = {EXAMPLE_HOST};
     struct cairn_sigv4_request request = {"GET", "/test.txt",         NULL, 0, host,
                                           1,     CAIRN_SIGV4_UNSIGNED};
     CAIRN_AUTO(sigv4_signer) signer = {0};
-    CAIRN_AUTO(buf) query = {0};
-    struct cairn_error err = {0};
     set_example_signer(&signer);
-    REQUIRE_OK(cairn_sigv4_presign(&signer, EXAMPLE_TIME, 86400, &request, &query, &err));
+    WITH_OK(buf, query, cairn_sigv4_presign(&signer, EXAMPLE_TIME, 86400, &request, &query, &err));
     EXPECT_EQ_TEXT(query.data,
                    "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=AKIAIOSFODNN7EXAMPLE%2F"
                    "20130524%2Fus-east-1%2Fs3%2Faws4_request&X-Amz-Date=20130524T000000Z&X-Amz-"
@@ -93,14 +84,12 @@ TEST(the_documented_presigned_url_comes_out) {
                    "aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404");
 }
 
-TEST(the_signing_key_is_kept_for_its_day_only) { /* sigv4.h#3 */
+TEST(the_signing_key_is_kept_for_its_day_only, err) { /* sigv4.h#3 */
     CAIRN_AUTO(sigv4_signer) signer = {0};
-    CAIRN_AUTO(buf) line = {0};
-    struct cairn_error err = {0};
     static const struct cairn_sigv4_pair host[] = {EXAMPLE_HOST};
     struct cairn_sigv4_request request = {"GET", "/", NULL, 0, host, 1, EMPTY_HASH};
     set_example_signer(&signer);
-    REQUIRE_OK(cairn_sigv4_authorize(&signer, EXAMPLE_TIME, &request, &line, &err));
+    WITH_OK(buf, line, cairn_sigv4_authorize(&signer, EXAMPLE_TIME, &request, &line, &err));
     EXPECT_EQ_TEXT(signer.day, "20130524");
     uint8_t first[CAIRN_SHA256_BYTES];
     memcpy(first, signer.key, sizeof first);
@@ -109,13 +98,12 @@ TEST(the_signing_key_is_kept_for_its_day_only) { /* sigv4.h#3 */
     EXPECT(memcmp(first, signer.key, sizeof first) != 0);
 }
 
-TEST(times_and_too_many_pairs) {
+TEST(times_and_too_many_pairs, err) {
     char text[CAIRN_SIGV4_TIME_BYTES];
     cairn_sigv4_time(INT64_C(1369353600000), text);
     EXPECT_EQ_TEXT(text, EXAMPLE_TIME);
     static const struct cairn_sigv4_pair many[CAIRN_SIGV4_PAIRS_MAX + 1] = {{"a", "b"}};
     CAIRN_AUTO(buf) query = {0};
-    struct cairn_error err = {0};
     EXPECT_CODE(cairn_sigv4_query(many, CAIRN_COUNT(many), &query, &err), CAIRN_INVALID);
 }
 
@@ -144,9 +132,7 @@ static void add_pair(struct cairn_sigv4_pair *pairs, size_t *count, const char *
 
 /* All three stages of a header signature. */
 static void check_stages(const json_t *c, const struct cairn_sigv4_request *request) {
-    CAIRN_AUTO(buf) canonical = {0};
-    CAIRN_AUTO(buf) names = {0};
-    CAIRN_AUTO(buf) to_sign = {0};
+    CAIRN_AUTO(buf) canonical = {0}, names = {0}, to_sign = {0};
     struct cairn_error err = {0};
     struct cairn_sigv4_scope scope = {.region = text_of(c, "region"),
                                       .service = text_of(c, "service")};
@@ -314,8 +300,7 @@ static bool parse_vector(struct cairn_vector *vector, const char *file, bool nor
 
 /* A file of the case without white space at its end; "" when it is not there. */
 static void load_expected(const char *folder, const char *name, struct cairn_buf *ret) {
-    char path[600];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    const char *path = TEXT("%s/%s", folder, name);
     cairn_buf_clear(ret);
     EXPECT(cairn_file_load(path, ret, NULL) == CAIRN_OK);
     while (ret->size && strchr(" \n", ret->data[ret->size - 1])) ret->data[--ret->size] = '\0';
@@ -331,10 +316,7 @@ struct cairn_suite_case {
 
 static void check_vector_headers(struct cairn_suite_case *c) {
     struct cairn_vector *v = &c->vector;
-    CAIRN_AUTO(buf) expected = {0};
-    CAIRN_AUTO(buf) canonical = {0};
-    CAIRN_AUTO(buf) names = {0};
-    CAIRN_AUTO(buf) to_sign = {0};
+    CAIRN_AUTO(buf) expected = {0}, canonical = {0}, names = {0}, to_sign = {0};
     struct cairn_error err = {0};
     size_t count = v->header_count;
     add_pair(v->headers, &count, "X-Amz-Date", c->time);
@@ -361,8 +343,7 @@ static void check_vector_headers(struct cairn_suite_case *c) {
 }
 
 static void check_vector_query(struct cairn_suite_case *c) {
-    CAIRN_AUTO(buf) expected = {0};
-    CAIRN_AUTO(buf) query = {0};
+    CAIRN_AUTO(buf) expected = {0}, query = {0};
     CAIRN_AUTO(sigv4_signer) signer = {0};
     struct cairn_error err = {0};
     bool omit = json_is_true(json_object_get(c->context, "omit_session_token"));
@@ -378,16 +359,14 @@ static void check_vector_query(struct cairn_suite_case *c) {
 }
 
 static void check_vector(const char *folder) {
-    char path[600];
     struct cairn_suite_case c = {.folder = folder};
     json_error_t where;
-    snprintf(path, sizeof path, "%s/context.json", folder);
-    CAIRN_AUTO_JSON json_t *context = json_load_file(path, 0, &where);
+    CAIRN_AUTO_JSON json_t *context = json_load_file(TEXT("%s/context.json", folder), 0, &where);
     REQUIRE(context);
     c.context = context;
     c.credentials = json_object_get(context, "credentials");
-    snprintf(path, sizeof path, "%s/request.txt", folder);
-    REQUIRE(parse_vector(&c.vector, path, json_is_true(json_object_get(context, "normalize"))));
+    REQUIRE(parse_vector(&c.vector, TEXT("%s/request.txt", folder),
+                         json_is_true(json_object_get(context, "normalize"))));
     size_t size = 0;
     for (const char *at = text_of(context, "timestamp"); *at; at++)
         if (*at != '-' && *at != ':') c.time[size++] = *at;
@@ -413,10 +392,8 @@ TEST(every_case_of_awss_own_suite_agrees_in_every_stage) {
     REQUIRE(folder);
     size_t count = 0;
     for (struct dirent *entry; (entry = readdir(folder));) {
-        char path[512];
         if (entry->d_name[0] == '.') continue;
-        snprintf(path, sizeof path, "%s/%s", root, entry->d_name);
-        check_vector(path);
+        check_vector(TEXT("%s/%s", root, entry->d_name));
         count++;
     }
     closedir(folder);

@@ -31,5 +31,17 @@ void cairn_case_all_durable(struct cairn_s3world *world,
 #define ALL_BECOME_DURABLE(...)                                                                    \
     cairn_case_all_durable(&world, &world_options, (const char *const[]){__VA_ARGS__},             \
                            CAIRN_COUNT(((const char *const[]){__VA_ARGS__})))
+/* A shard that is sent under these rules (NULL: those that hold) and is whole at the server:
+ * SENT_WHOLE(run, "op=put nth=1 : fin@h7", .size_bytes = 4321). */
+#define SENT_WHOLE(run, rules, ...)                                                                \
+    CAIRN_AUTO(s3run) run = {__VA_ARGS__};                                                         \
+    REQUIRE_OK(cairn_case_send(&world, rules, &run));                                              \
+    EXPECT(cairn_s3run_is_whole(&world, &run))
+enum cairn_code cairn_case_send(struct cairn_s3world *world, const char *rules,
+                                struct cairn_s3run *run);
+/* Counters of the server: EXPECT_COUNTED("op_create=1 op_part=3"). */
+#define EXPECT_COUNTED(wanted) cairn_case_counted(&world, __FILE__, __LINE__, wanted)
+void cairn_case_counted(struct cairn_s3world *world, const char *file, int line,
+                        const char *wanted);
 /* It fails with this code and leaves no upload behind; the message is in world->error. */
 bool cairn_case_fails(struct cairn_s3world *world, const char *rules, enum cairn_code wanted);

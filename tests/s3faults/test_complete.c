@@ -4,7 +4,6 @@
  * S01-S06 and S25: what the answer to Complete says, what it hides, and what is there after it.
  * Each case sends a shard of three parts through the client against s3fault.
  */
-#include "common/crc.h"
 #include "tests/s3faults/cases.h"
 
 TEST(s01_a_200_with_an_error_in_it_is_no_success_and_complete_is_repeated) {
@@ -16,9 +15,7 @@ TEST(s01_a_200_with_an_error_in_it_is_no_success_and_complete_is_repeated) {
     cairn_s3world_post(&world, "reset", "");
     EXPECT(cairn_case_is_durable(&world, "op=complete nth=1 : complete-200-error=InternalError",
                                  "once"));
-    EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_complete"), 2);
-    EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_create"), 1);
-    EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_part"), 3);
+    EXPECT_COUNTED("op_complete=2 op_create=1 op_part=3");
 }
 
 TEST(s01_where_a_second_complete_finds_no_upload_the_object_proves_it) {
@@ -49,9 +46,7 @@ static void spoil_part(struct cairn_s3world *world, const struct cairn_multipart
 
 TEST(s02_after_invalid_part_what_differs_is_sent_again) {
     WORLD(0);
-    CAIRN_AUTO(s3run) run = {.size_bytes = SHARD_BYTES, .before = spoil_part};
-    REQUIRE_OK(cairn_s3run_send(&world, &run));
-    EXPECT(cairn_s3run_is_whole(&world, &run));
+    SENT_WHOLE(run, NULL, .size_bytes = SHARD_BYTES, .before = spoil_part);
     EXPECT_EQ_U64(cairn_s3world_journaled(&world, "complete", 400), 1);
     EXPECT_EQ_U64(run.count_of[CAIRN_MULTIPART_PART], 4); /* one of three again */
     EXPECT_EQ_U64(run.rounds, 0);
@@ -123,8 +118,7 @@ TEST(s05_a_lost_reply_to_complete_is_success_exactly_once) {
                        "op=complete nth=1 : rst@h10", "op=complete nth=1 : rst@50%",
                        "op=complete nth=1 : fin@-1", "op=complete nth=1 : stall@h0",
                        "op=complete nth=1 : stall@50%");
-    EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_complete"), 7);
-    EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_create"), 7);
+    EXPECT_COUNTED("op_complete=7 op_create=7");
 }
 
 TEST(s05_a_gateway_error_after_complete_was_applied_is_success) {
@@ -148,8 +142,7 @@ TEST(s05_a_complete_that_is_called_in_progress_for_seconds_is_waited_for) {
                                  "op=complete nth=1 : apply-late=3000\n"
                                  "op=complete nth=2+ : status=500/InternalError",
                                  "shard"));
-    EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_create"), 1);
-    EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_part"), 3);
+    EXPECT_COUNTED("op_create=1 op_part=3");
 }
 
 /* Keys without s3:ListBucket get 403 for what is not there. */
@@ -167,14 +160,9 @@ TEST(s05_where_a_missing_object_is_403_a_lost_complete_is_repeated) {
 
 TEST(s05_a_lost_reply_to_a_single_put_is_success_exactly_once) {
     WORLD(0);
-    static const char *const rules[] = {"op=put nth=1 : lose-reply",
-                                        "op=put nth=1 : status=500/InternalError, apply",
-                                        "op=put nth=1 : fin@h7"};
-    for (size_t i = 0; i < CAIRN_COUNT(rules); i++) {
-        CAIRN_AUTO(s3run) run = {.size_bytes = 4321};
-        cairn_s3world_rules(&world, rules[i]);
-        REQUIRE_OK(cairn_s3run_send(&world, &run));
-        EXPECT(cairn_s3run_is_whole(&world, &run));
+    EACH_TEXT(text, "op=put nth=1 : lose-reply", "op=put nth=1 : status=500/InternalError, apply",
+              "op=put nth=1 : fin@h7") {
+        SENT_WHOLE(run, text, .size_bytes = 4321);
         EXPECT_EQ_U64(cairn_s3world_journaled(&world, "put", 412), 1); /* the second found it */
         cairn_s3world_post(&world, "reset", "");
     }
@@ -199,10 +187,7 @@ TEST(s06_no_such_upload_while_another_object_is_there_fails_by_name_and_leaves_i
 
 TEST(s06_no_such_upload_with_nothing_there_begins_anew) {
     WORLD(0);
-    CAIRN_AUTO(s3run) run = {.size_bytes = SHARD_BYTES};
-    cairn_s3world_rules(&world, "op=complete nth=1 : drop-upload");
-    REQUIRE_OK(cairn_s3run_send(&world, &run));
-    EXPECT(cairn_s3run_is_whole(&world, &run));
+    SENT_WHOLE(run, "op=complete nth=1 : drop-upload", .size_bytes = SHARD_BYTES);
     EXPECT_EQ_U64(run.rounds, 1);
     cairn_s3world_post(&world, "reset", "");
     EXPECT(
@@ -214,10 +199,7 @@ TEST(s25_a_412_for_our_own_earlier_success_is_success) {
     WORLD(0);
     ALL_BECOME_DURABLE("op=complete nth=1 : status=412/PreconditionFailed, apply",
                        "op=complete nth=1 : status=500/InternalError, apply");
-    CAIRN_AUTO(s3run) run = {.size_bytes = 99, .key = "small"};
-    cairn_s3world_rules(&world, "op=put nth=1 : status=503/SlowDown, apply");
-    REQUIRE_OK(cairn_s3run_send(&world, &run));
-    EXPECT(cairn_s3run_is_whole(&world, &run));
+    SENT_WHOLE(run, "op=put nth=1 : status=503/SlowDown, apply", .size_bytes = 99, .key = "small");
     EXPECT_EQ_U64(cairn_s3world_journaled(&world, "put", 412), 1);
 }
 
@@ -238,9 +220,8 @@ TEST(s25_a_409_is_tried_again) {
 }
 
 TEST(s25_where_the_condition_is_ignored_or_refused_a_save_goes_on) {
-    static const char *const profiles[] = {"radosgw", "b2", "r2"};
-    for (size_t i = 0; i < CAIRN_COUNT(profiles); i++) {
-        WORLD(.profile = profiles[i]);
+    EACH_TEXT(text, "radosgw", "b2", "r2") {
+        WORLD(.profile = text);
         EXPECT(cairn_case_is_durable(&world, "", "shard"));
     }
 }

@@ -16,8 +16,7 @@ static const char *const reply_places[] = {"h0", "h1", "h50%", "h-1", "0", "1", 
 /* Two parts, or one PUT, under one rule; the shard must be right in the end. */
 static void expect_durable(struct cairn_s3world *world, const char *op, const char *rules) {
     static unsigned count;
-    char key[32];
-    snprintf(key, sizeof key, "shard-%u", count++);
+    const char *key = TEXT("shard-%u", count++);
     uint64_t size = strcmp(op, "put") != 0 ? CAIRN_S3WORLD_PART + LAST_PART_BYTES : OBJECT_BYTES;
     CAIRN_AUTO(s3run) run = {.key = key, .size_bytes = size};
     cairn_s3world_rules(world, rules);
@@ -35,29 +34,23 @@ static void cut_all(struct cairn_s3world *world, const char *op, const char *sid
                     const char *const *places, size_t place_count) {
     for (size_t i = 0; i < CAIRN_COUNT(ends); i++)
         for (size_t j = 0; j < place_count; j++) {
-            char rules[80];
-            snprintf(rules, sizeof rules, "op=%s nth=1 : %s%s@%s", op, side, ends[i], places[j]);
-            expect_durable(world, op, rules);
+            expect_durable(world, op, TEXT("op=%s nth=1 : %s%s@%s", op, side, ends[i], places[j]));
         }
 }
 
 TEST(s13_each_request_that_is_cut_at_any_of_its_edges_is_made_good) {
-    static const char *const ops[] = {"part", "put", "complete"};
     WORLD(0);
-    for (size_t i = 0; i < CAIRN_COUNT(ops); i++)
-        cut_all(&world, ops[i], "req-", body_places, CAIRN_COUNT(body_places));
+    EACH_TEXT(text, "part", "put", "complete")
+        cut_all(&world, text, "req-", body_places, CAIRN_COUNT(body_places));
     cut_all(&world, "create", "req-", body_places, 1); /* it has no body */
     cut_all(&world, "head", "req-", body_places, 1);
 }
 
 TEST(s13_each_reply_that_is_cut_at_any_of_its_edges_is_made_good) {
-    static const char *const with_body[] = {"create", "complete"};
-    static const char *const without[] = {"part", "put", "head"};
     WORLD(0);
-    for (size_t i = 0; i < CAIRN_COUNT(with_body); i++)
-        cut_all(&world, with_body[i], "", reply_places, CAIRN_COUNT(reply_places));
-    for (size_t i = 0; i < CAIRN_COUNT(without); i++)
-        cut_all(&world, without[i], "", reply_places, 4);
+    EACH_TEXT(text, "create", "complete")
+        cut_all(&world, text, "", reply_places, CAIRN_COUNT(reply_places));
+    EACH_TEXT(one, "part", "put", "head") cut_all(&world, one, "", reply_places, 4);
 }
 
 TEST(s13_each_range_that_is_cut_at_any_of_its_edges_is_read_again_and_right) {

@@ -38,16 +38,19 @@ static size_t deleted(const struct deletions *deletions) {
     return count;
 }
 
+/* A world with all keys in it, and the request for them. */
+#define KEPT(...)                                                                                  \
+    WORLD(__VA_ARGS__);                                                                            \
+    struct deletions deletions;                                                                    \
+    REQUIRE(put_all(&world));                                                                      \
+    prepare(&deletions)
+
 TEST(s27_many_keys_are_deleted_in_one_request_and_gone_ones_are_done) {
-    WORLD(0);
-    struct deletions deletions;
-    REQUIRE(put_all(&world));
-    prepare(&deletions);
+    KEPT(0);
     REQUIRE_OK(delete_all(&world, &deletions));
-    EXPECT_EQ_U64(deleted(&deletions), KEYS);
-    EXPECT_EQ_U64(left(&world), 0);
-    EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_delete-many"), 1);
-    EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_delete"), 0);
+    EXPECT_ALL_U64(deleted(&deletions), KEYS, left(&world), 0,
+                   cairn_s3world_counter(&world, "op_delete-many"), 1,
+                   cairn_s3world_counter(&world, "op_delete"), 0);
     prepare(&deletions); /* none of them is there any more */
     REQUIRE_OK(delete_all(&world, &deletions));
     EXPECT_EQ_U64(deleted(&deletions), KEYS);
@@ -58,13 +61,9 @@ TEST(s27_many_keys_are_deleted_in_one_request_and_gone_ones_are_done) {
 }
 
 TEST(s27_a_refused_key_keeps_none_of_the_others_and_is_named) {
-    WORLD(0);
-    struct deletions deletions;
-    REQUIRE(put_all(&world));
-    prepare(&deletions);
+    KEPT(0);
     cairn_s3world_rules(&world, "op=delete-many : delete-error=AccessDenied@*/b");
-    EXPECT_CODE(delete_all(&world, &deletions), CAIRN_FORBIDDEN);
-    EXPECT(strstr(err.message, "v/b: AccessDenied"));
+    EXPECT_FAILS(delete_all(&world, &deletions), CAIRN_FORBIDDEN, "v/b: AccessDenied");
     EXPECT_EQ_U64(deleted(&deletions), KEYS - 1);
     EXPECT(deletions.all[1].refused);
     EXPECT_CODE(deletions.all[1].code, CAIRN_FORBIDDEN);
@@ -77,16 +76,12 @@ TEST(s27_a_refused_key_keeps_none_of_the_others_and_is_named) {
 }
 
 TEST(s27_a_key_that_failed_for_now_is_asked_for_again_alone) {
-    WORLD(0);
-    struct deletions deletions;
-    REQUIRE(put_all(&world));
-    prepare(&deletions);
+    KEPT(0);
     cairn_s3world_rules(&world, "op=delete-many nth=1 : delete-error=InternalError@*/c*; "
                                 "op=delete-many nth=2 : delete-error=SlowDown@*/c*");
     REQUIRE_OK(delete_all(&world, &deletions));
-    EXPECT_EQ_U64(deleted(&deletions), KEYS);
-    EXPECT_EQ_U64(left(&world), 0);
-    EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_delete-many"), 3);
+    EXPECT_ALL_U64(deleted(&deletions), KEYS, left(&world), 0,
+                   cairn_s3world_counter(&world, "op_delete-many"), 3);
     char size[256];
     cairn_s3world_last(&world, "delete-many", "bytes_in", size);
     EXPECT(strtoul(size, NULL, 10) > 0);
@@ -94,17 +89,13 @@ TEST(s27_a_key_that_failed_for_now_is_asked_for_again_alone) {
 }
 
 TEST(s27_a_key_that_always_fails_ends_the_request_and_leaves_the_state) {
-    WORLD(0);
-    struct deletions deletions;
-    REQUIRE(put_all(&world));
-    prepare(&deletions);
+    KEPT(0);
     cairn_s3world_rules(&world, "op=delete-many : delete-error=InternalError@*/b");
     uint64_t began = cairn_mono_ms();
     EXPECT_CODE(delete_all(&world, &deletions), CAIRN_UNAVAILABLE);
     EXPECT(cairn_mono_ms() - began < 10000); /* not until the deadline */
     EXPECT_EQ_U64(cairn_s3world_acted(&world, 0), 5);
-    EXPECT_CODE(deletions.all[1].code, CAIRN_UNAVAILABLE);
-    EXPECT(strstr(err.message, "InternalError"));
+    EXPECT_FAILS(deletions.all[1].code, CAIRN_UNAVAILABLE, "InternalError");
     EXPECT(strstr(err.message, "v/b"));
     EXPECT_EQ_U64(deleted(&deletions), KEYS - 1);
     EXPECT(!deletions.all[1].deleted);
@@ -115,40 +106,33 @@ TEST(s27_a_key_that_always_fails_ends_the_request_and_leaves_the_state) {
 }
 
 TEST(s27_where_there_is_no_such_operation_keys_go_one_by_one) {
-    static const char *const refusals[] = {"501/NotImplemented", "405/MethodNotAllowed",
-                                           "404/NoSuchKey", "400/MalformedXML",
-                                           "400/InvalidRequest"};
     WORLD(0);
-    for (size_t i = 0; i < CAIRN_COUNT(refusals); i++) {
+    EACH_TEXT(text, "501/NotImplemented", "405/MethodNotAllowed", "404/NoSuchKey",
+              "400/MalformedXML", "400/InvalidRequest") {
         struct deletions deletions;
-        char rules[200];
         cairn_s3world_post(&world, "reset", "");
         REQUIRE_OK(cairn_s3world_open(&world, &world_options));
         REQUIRE(put_all(&world));
         prepare(&deletions);
-        snprintf(
-            rules, sizeof rules,
-            "op=delete-many : status=%s; op=delete key=*/b nth=1 : status=404/NoSuchKey, apply",
-            refusals[i]);
-        cairn_s3world_rules(&world, rules);
+        cairn_s3world_rules(
+            &world,
+            TEXT(
+                "op=delete-many : status=%s; op=delete key=*/b nth=1 : status=404/NoSuchKey, apply",
+                text));
         REQUIRE_OK(delete_all(&world, &deletions));
-        EXPECT_EQ_U64(deleted(&deletions), KEYS);
-        EXPECT_EQ_U64(left(&world), 0);
-        EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_delete"), KEYS);
+        EXPECT_ALL_U64(deleted(&deletions), KEYS, left(&world), 0,
+                       cairn_s3world_counter(&world, "op_delete"), KEYS);
         prepare(&deletions);
         REQUIRE_OK(delete_all(&world, &deletions));
         /* What the store does not know it is not asked again. */
-        bool absent = refusals[i][0] == '5' || !strncmp(refusals[i], "40", 2);
-        absent = absent && strncmp(refusals[i], "400", 3) != 0;
+        bool absent = text[0] == '5' || !strncmp(text, "40", 2);
+        absent = absent && strncmp(text, "400", 3) != 0;
         EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_delete-many"), absent ? 1 : 2);
     }
 }
 
 TEST(s27_one_by_one_a_key_fails_alone_too) {
-    WORLD(.s3 = {.deadline_ms = 3000});
-    struct deletions deletions;
-    REQUIRE(put_all(&world));
-    prepare(&deletions);
+    KEPT(.s3 = {.deadline_ms = 3000});
     cairn_s3world_rules(&world, "op=delete-many : status=501/NotImplemented; "
                                 "op=delete key=*/a : status=403/AccessDenied; "
                                 "op=delete key=*/b : status=500/InternalError");
@@ -162,55 +146,42 @@ TEST(s27_one_by_one_a_key_fails_alone_too) {
 
 TEST(s27_a_whole_refusal_deletes_nothing_and_is_final) {
     WORLD(0);
-    static const struct {
-        const char *rule;
-        enum cairn_code code;
-    } refusals[] = {{"op=delete-many : status=403/AccessDenied", CAIRN_FORBIDDEN},
-                    {"op=delete-many : status=404/NoSuchBucket", CAIRN_STORE},
-                    {"op=delete-many : complete-200-error=AccessDenied", CAIRN_FORBIDDEN}};
-    for (size_t i = 0; i < CAIRN_COUNT(refusals); i++) {
+    EACH(one, FIELDS(const char *rule; enum cairn_code code),
+         {"op=delete-many : status=403/AccessDenied", CAIRN_FORBIDDEN},
+         {"op=delete-many : status=404/NoSuchBucket", CAIRN_STORE},
+         {"op=delete-many : complete-200-error=AccessDenied", CAIRN_FORBIDDEN}) {
         struct deletions deletions;
         REQUIRE_OK(cairn_s3world_open(&world, &world_options));
         REQUIRE(put_all(&world));
         prepare(&deletions);
-        cairn_s3world_rules(&world, refusals[i].rule);
-        EXPECT_CODE(delete_all(&world, &deletions), refusals[i].code);
-        EXPECT_EQ_U64(deleted(&deletions), 0);
-        EXPECT_EQ_U64(cairn_s3world_acted(&world, 0), 1);
-        EXPECT_EQ_U64(left(&world), KEYS);
+        cairn_s3world_rules(&world, one->rule);
+        EXPECT_CODE(delete_all(&world, &deletions), one->code);
+        EXPECT_ALL_U64(deleted(&deletions), 0, cairn_s3world_acted(&world, 0), 1, left(&world),
+                       KEYS);
     }
 }
 
 TEST(s27_lost_cut_and_empty_answers_are_no_deletion_and_asked_again) {
-    static const char *const faults[] = {
-        "lose-reply", "rst@50%", "status=503/SlowDown", "complete-200-error=InternalError",
-        "html",       "empty"};
     WORLD(0);
-    for (size_t i = 0; i < CAIRN_COUNT(faults); i++) {
+    EACH_TEXT(text, "lose-reply", "rst@50%", "status=503/SlowDown",
+              "complete-200-error=InternalError", "html", "empty") {
         struct deletions deletions;
-        char rules[200];
         REQUIRE_OK(cairn_s3world_open(&world, &world_options));
         REQUIRE(put_all(&world));
         prepare(&deletions);
-        snprintf(rules, sizeof rules, "op=delete-many nth=1 : %s", faults[i]);
-        cairn_s3world_rules(&world, rules);
+        cairn_s3world_rules(&world, TEXT("op=delete-many nth=1 : %s", text));
         REQUIRE_OK(delete_all(&world, &deletions));
-        EXPECT_EQ_U64(deleted(&deletions), KEYS);
-        EXPECT_EQ_U64(left(&world), 0);
-        EXPECT_EQ_U64(cairn_s3world_acted(&world, 0), 1);
+        EXPECT_ALL_U64(deleted(&deletions), KEYS, left(&world), 0, cairn_s3world_acted(&world, 0),
+                       1);
     }
 }
 
 /* A result that tells of no key: they are not believed to be gone. */
 TEST(s27_keys_that_the_answer_does_not_mention_go_one_by_one) {
-    WORLD(0);
-    struct deletions deletions;
-    REQUIRE(put_all(&world));
-    prepare(&deletions);
+    KEPT(0);
     cairn_s3world_rules(&world, "op=delete-many : body=<DeleteResult></DeleteResult>");
     REQUIRE_OK(delete_all(&world, &deletions));
-    EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_delete"), KEYS);
-    EXPECT_EQ_U64(left(&world), 0);
+    EXPECT_ALL_U64(cairn_s3world_counter(&world, "op_delete"), KEYS, left(&world), 0);
 }
 
 TEST(s27_a_thousand_keys_are_one_request_and_no_more_are_taken_by_s3fault) {

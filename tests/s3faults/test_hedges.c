@@ -35,27 +35,14 @@ static void expect_late_parts_are_sent_again(const char *profile) {
     EXPECT(took_ms < LATE_MS); /* nobody waited for what was late */
 }
 
-TEST(late_parts_are_sent_again_to_aws) {
-    expect_late_parts_are_sent_again("aws");
-}
-TEST(late_parts_are_sent_again_to_minio) {
-    expect_late_parts_are_sent_again("minio");
-}
-TEST(late_parts_are_sent_again_to_r2) {
-    expect_late_parts_are_sent_again("r2");
-}
-TEST(late_parts_are_sent_again_to_b2) {
-    expect_late_parts_are_sent_again("b2");
-}
-TEST(late_parts_are_sent_again_to_parts1000) {
-    expect_late_parts_are_sent_again("parts1000");
-}
-TEST(late_parts_are_sent_again_to_radosgw) {
-    expect_late_parts_are_sent_again("radosgw");
-}
+CASE(late_parts_are_sent_again_to_aws, expect_late_parts_are_sent_again("aws"));
+CASE(late_parts_are_sent_again_to_minio, expect_late_parts_are_sent_again("minio"));
+CASE(late_parts_are_sent_again_to_r2, expect_late_parts_are_sent_again("r2"));
+CASE(late_parts_are_sent_again_to_b2, expect_late_parts_are_sent_again("b2"));
+CASE(late_parts_are_sent_again_to_parts1000, expect_late_parts_are_sent_again("parts1000"));
+CASE(late_parts_are_sent_again_to_radosgw, expect_late_parts_are_sent_again("radosgw"));
 
-TEST(a_shard_that_fails_while_parts_are_late_lets_go_of_its_bytes_and_leaves_no_upload) /* Q20 */
-{
+TEST(a_shard_that_fails_while_parts_are_late_lets_go_of_its_bytes_and_leaves_no_upload) { /* Q20 */
     WORLD(0);
     CAIRN_AUTO(s3run) run = {.size_bytes = PARTS * CAIRN_S3WORLD_PART};
     cairn_s3world_rules(&world, "op=part part=12 : delay=60000; op=part part=13 : stall@0/60000;"
@@ -66,9 +53,7 @@ TEST(a_shard_that_fails_while_parts_are_late_lets_go_of_its_bytes_and_leaves_no_
 
 TEST(without_hedges_what_is_late_is_waited_for) {
     WORLD(.s3 = {.no_hedge = true});
-    CAIRN_AUTO(s3run) run = {.size_bytes = PARTS * CAIRN_S3WORLD_PART};
-    cairn_s3world_rules(&world, "op=part part=12 each=1 : delay=3000");
-    REQUIRE_OK(cairn_s3run_send(&world, &run));
-    EXPECT(cairn_s3run_is_whole(&world, &run));
+    SENT_WHOLE(run, "op=part part=12 each=1 : delay=3000",
+               .size_bytes = PARTS * CAIRN_S3WORLD_PART);
     EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_part"), PARTS);
 }

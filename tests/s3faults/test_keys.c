@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: labels=s3 */
 /* S10-S12: keys that end, clocks that are off, regions and redirects. */
-#include <stdlib.h>
-
 #include "tests/s3faults/cases.h"
 #include "tests/support/http_responder.h"
 
@@ -10,10 +8,13 @@
 
 /* ---- S10 ---- */
 
-/* Hands out the first pair of keys once, then the second; or only ever the first. */
+enum { WORKS, SAYS_THE_FIRST, SAYS_500, SAYS_403, SAYS_RUBBISH, HANGS };
+
+/* Hands out the first pair of keys once; then what `then` says, `times` times; then the second. */
 struct cairn_key_source {
     struct cairn_responder *responder;
-    bool renews;
+    int then;
+    uint32_t times;
 };
 static void cairn_key_source_release(struct cairn_key_source *source) {
     cairn_responder_stop(source->responder);
@@ -22,34 +23,43 @@ static void cairn_key_source_release(struct cairn_key_source *source) {
 
 static void answer_keys(struct cairn_responder_request *request) {
     const struct cairn_key_source *source = request->owner;
-    bool second = source->renews && request->index > 0;
-    char body[600];
-    snprintf(body, sizeof body,
-             "{\"AccessKeyId\":\"%s\",\"SecretAccessKey\":\"%s\",\"Token\":\"%s\","
-             "\"Expiration\":\"2099-01-01T00:00:00Z\"}",
-             second ? "CANARYSECOND" : CAIRN_S3WORLD_ACCESS,
-             second ? SECOND_SECRET : CAIRN_S3WORLD_SECRET, CAIRN_S3WORLD_TOKEN);
-    cairn_responder_reply(request, 200, "Content-Type: application/json\r\n", body);
+    int now = request->index && request->index <= source->times ? source->then : WORKS;
+    bool second = request->index && now != SAYS_THE_FIRST;
+    const char *keys = TEXT("{\"AccessKeyId\":\"%s\",\"SecretAccessKey\":\"%s\",\"Token\":\"%s\","
+                            "\"Expiration\":\"2099-01-01T00:00:00Z\"}",
+                            second ? "CANARYSECOND" : CAIRN_S3WORLD_ACCESS,
+                            second ? SECOND_SECRET : CAIRN_S3WORLD_SECRET, CAIRN_S3WORLD_TOKEN);
+    if (now == HANGS) (void)cairn_responder_drain(request, 1); /* until the other side has left */
+    if (now <= SAYS_THE_FIRST)
+        cairn_responder_reply(request, 200, "Content-Type: application/json\r\n", keys);
+    if (now == SAYS_500) cairn_responder_reply(request, 500, "", "away");
+    if (now == SAYS_403) cairn_responder_reply(request, 403, "", "");
+    if (now == SAYS_RUBBISH) cairn_responder_reply(request, 200, "", "<html>log in</html>");
+}
+
+static void forget_keys(void) {
+    unsetenv("AWS_ACCESS_KEY_ID");
+    unsetenv("AWS_SECRET_ACCESS_KEY");
+    unsetenv("AWS_SESSION_TOKEN");
 }
 
 static void start_source(struct cairn_key_source *source) {
     struct cairn_responder_options options = {.answer = answer_keys, .owner = source};
     source->responder = cairn_responder_start(&options);
-    unsetenv("AWS_ACCESS_KEY_ID");
-    unsetenv("AWS_SECRET_ACCESS_KEY");
-    unsetenv("AWS_SESSION_TOKEN");
+    forget_keys();
     setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", cairn_responder_url(source->responder), 1);
 }
 
+/* A world whose keys come from a source. */
+#define KEYS_OF(...)                                                                               \
+    CAIRN_AUTO(key_source) source = {__VA_ARGS__};                                                 \
+    start_source(&source)
+
 TEST(s10_keys_that_end_in_the_middle_are_renewed_once_and_the_upload_goes_on) {
-    CAIRN_AUTO(key_source) source = {.renews = true};
-    start_source(&source);
+    KEYS_OF(.then = WORKS);
     WORLD(.own_keys = true, .token = true);
     cairn_s3world_post(&world, "keys", "CANARYSECOND " SECOND_SECRET " " CAIRN_S3WORLD_TOKEN);
-    CAIRN_AUTO(s3run) run = {.size_bytes = 6 * CAIRN_S3WORLD_PART};
-    cairn_s3world_rules(&world, "op=part nth=2 : expire-keys");
-    REQUIRE_OK(cairn_s3run_send(&world, &run));
-    EXPECT(cairn_s3run_is_whole(&world, &run));
+    SENT_WHOLE(run, "op=part nth=2 : expire-keys", .size_bytes = 6 * CAIRN_S3WORLD_PART);
     EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_create"), 1);
     EXPECT(cairn_s3world_journaled(&world, "part", 400) >= 2);    /* several met the end */
     EXPECT_EQ_U64(cairn_responder_requests(source.responder), 2); /* one of them renewed */
@@ -59,8 +69,7 @@ TEST(s10_keys_that_end_in_the_middle_are_renewed_once_and_the_upload_goes_on) {
 }
 
 TEST(s10_invalid_token_is_renewed_too) {
-    CAIRN_AUTO(key_source) source = {.renews = true};
-    start_source(&source);
+    KEYS_OF(.then = WORKS);
     WORLD(.own_keys = true, .token = true);
     cairn_s3world_post(&world, "keys", "CANARYSECOND " SECOND_SECRET " " CAIRN_S3WORLD_TOKEN);
     EXPECT(cairn_case_is_durable(&world, "op=part nth=1 : status=400/InvalidToken", "a"));
@@ -68,8 +77,7 @@ TEST(s10_invalid_token_is_renewed_too) {
 }
 
 TEST(s10_keys_that_cannot_be_renewed_fail_at_once) {
-    CAIRN_AUTO(key_source) source = {.renews = false};
-    start_source(&source);
+    KEYS_OF(.then = SAYS_THE_FIRST, .times = UINT32_MAX);
     WORLD(.own_keys = true, .token = true);
     CAIRN_AUTO(s3run) run = {.size_bytes = SHARD_BYTES};
     cairn_s3world_rules(&world, "op=part nth=1 : expire-keys");
@@ -79,9 +87,62 @@ TEST(s10_keys_that_cannot_be_renewed_fail_at_once) {
     EXPECT(!strstr(err.message, CAIRN_S3WORLD_SECRET));
 }
 
+/* ---- whoever has new ones fails, or says nothing ---- */
+
+static void send_over(const struct cairn_key_source *source, struct cairn_s3world *world,
+                      struct cairn_s3run *run, uint64_t *ret_ms) {
+    cairn_s3world_post(world, "keys", "CANARYSECOND " SECOND_SECRET " " CAIRN_S3WORLD_TOKEN);
+    cairn_s3world_rules(world, "op=part nth=2 : expire-keys");
+    uint64_t began = cairn_mono_ms();
+    enum cairn_code code = cairn_s3run_send(world, run);
+    *ret_ms = cairn_mono_ms() - began;
+    EXPECT(code == run->error.code);
+    EXPECT(cairn_responder_requests(source->responder) >= 2);
+    EXPECT(cairn_responder_requests(source->responder) <= 20);
+    EXPECT(cairn_s3world_counter(world, "op_part") <= 12); /* of 6 */
+    /* Nobody may abort without keys: that is the sweep's, which has its own. */
+    EXPECT(cairn_s3world_open_uploads(world) <= 1);
+}
+
+/* One failure that names the source; few questions to it, few parts to the store, soon: the tries
+ * of a part and of the abort, with the pauses between them. */
+static void expect_one_failure(int then) {
+    uint64_t took_ms = 0;
+    KEYS_OF(.then = then, .times = UINT32_MAX);
+    WORLD(.own_keys = true, .token = true, .s3 = {.no_hedge = true});
+    CAIRN_AUTO(s3run) run = {.size_bytes = 6 * CAIRN_S3WORLD_PART};
+    send_over(&source, &world, &run, &took_ms);
+    EXPECT(run.error.code != CAIRN_OK);
+    EXPECT(strstr(run.error.message, "container endpoint") != NULL);
+    EXPECT(!strstr(run.error.message, CAIRN_S3WORLD_SECRET));
+    EXPECT(took_ms < 20000);
+}
+
+/* A source that is away for a moment is a store that is away for a moment: waited for. */
+static void expect_waiting(int then, uint32_t times, uint64_t ms) {
+    uint64_t took_ms = 0;
+    KEYS_OF(.then = then, .times = times);
+    WORLD(.own_keys = true, .token = true, .s3 = {.no_hedge = true});
+    CAIRN_AUTO(s3run) run = {.size_bytes = 6 * CAIRN_S3WORLD_PART};
+    send_over(&source, &world, &run, &took_ms);
+    EXPECT(run.durable);
+    EXPECT(took_ms < ms);
+}
+
+TEST(s10_a_renewal_that_is_refused_or_makes_no_sense_is_one_failure) {
+    expect_one_failure(SAYS_403);
+    expect_one_failure(SAYS_RUBBISH);
+}
+
+TEST(s10_a_renewal_that_fails_for_a_moment_or_hangs_is_waited_for_and_loses_nothing) {
+    expect_waiting(SAYS_500, 3, 30000);
+    expect_waiting(HANGS, 1, 40000); /* 5 s it is waited for, and not by each part */
+}
+
+/* ---- refusals ---- */
+
 static void write_keys(const char *access, const char *secret) {
-    char path[512];
-    snprintf(path, sizeof path, "%s/keys", cairn_test_folder());
+    const char *path = TEXT("%s/keys", cairn_test_folder());
     FILE *file = fopen(path, "w");
     EXPECT(file && fprintf(file,
                            "[default]\naws_access_key_id = %s\naws_secret_access_key = %s\n"
@@ -92,9 +153,7 @@ static void write_keys(const char *access, const char *secret) {
 }
 
 TEST(s10_keys_of_a_file_that_were_refused_are_read_again_without_a_restart) {
-    unsetenv("AWS_ACCESS_KEY_ID");
-    unsetenv("AWS_SECRET_ACCESS_KEY");
-    unsetenv("AWS_SESSION_TOKEN");
+    forget_keys();
     WORLD(.own_keys = true, .token = true, .no_store = true);
     write_keys(CAIRN_S3WORLD_ACCESS, CAIRN_S3WORLD_SECRET);
     REQUIRE_OK(cairn_s3world_open(&world, &world_options));
@@ -113,19 +172,15 @@ TEST(s10_keys_of_a_file_that_were_refused_are_read_again_without_a_restart) {
 
 TEST(s10_refusals_that_stay_fail_at_once_and_are_not_repeated) {
     WORLD(0);
-    static const struct {
-        const char *rules, *text;
-        enum cairn_code code;
-    } refusals[] = {
-        {"op=create : status=403/SignatureDoesNotMatch", "DoesNotMatch", CAIRN_UNAUTHORIZED},
-        {"op=create : status=403/AccessDenied", "AccessDenied", CAIRN_FORBIDDEN},
-        {"op=create : status=404/NoSuchBucket", "NoSuchBucket", CAIRN_STORE},
-        {"op=create : status=403/InvalidAccessKeyId", "InvalidAccessKeyId", CAIRN_UNAUTHORIZED},
-        {"op=create : status=400/ExpiredToken", "has no others", CAIRN_UNAUTHORIZED}};
-    for (size_t i = 0; i < CAIRN_COUNT(refusals); i++) {
+    EACH(one, FIELDS(const char *rules, *text; enum cairn_code code),
+         {"op=create : status=403/SignatureDoesNotMatch", "DoesNotMatch", CAIRN_UNAUTHORIZED},
+         {"op=create : status=403/AccessDenied", "AccessDenied", CAIRN_FORBIDDEN},
+         {"op=create : status=404/NoSuchBucket", "NoSuchBucket", CAIRN_STORE},
+         {"op=create : status=403/InvalidAccessKeyId", "InvalidAccessKeyId", CAIRN_UNAUTHORIZED},
+         {"op=create : status=400/ExpiredToken", "has no others", CAIRN_UNAUTHORIZED}) {
         REQUIRE_OK(cairn_s3world_open(&world, &world_options));
-        EXPECT(cairn_case_fails(&world, refusals[i].rules, refusals[i].code));
-        EXPECT(strstr(err.message, refusals[i].text) != NULL);
+        EXPECT(cairn_case_fails(&world, one->rules, one->code));
+        EXPECT(strstr(err.message, one->text) != NULL);
         EXPECT(cairn_s3world_acted(&world, 0) <= 2); /* they are not repeated */
     }
     REQUIRE_OK(cairn_s3world_open(&world, &world_options));
@@ -139,8 +194,7 @@ TEST(s10_a_wrong_secret_and_an_absent_bucket_are_named) {
     setenv("AWS_SECRET_ACCESS_KEY", "canary+of/another", 1);
     REQUIRE_OK(cairn_s3world_open(&world, &world_options));
     CAIRN_AUTO(s3run) run = {.size_bytes = 100};
-    EXPECT_CODE(cairn_s3run_send(&world, &run), CAIRN_UNAUTHORIZED);
-    EXPECT(strstr(err.message, "SignatureDoesNotMatch") != NULL);
+    EXPECT_FAILS(cairn_s3run_send(&world, &run), CAIRN_UNAUTHORIZED, "SignatureDoesNotMatch");
     EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_put"), 1);
 }
 
@@ -231,14 +285,13 @@ TEST(s12_a_redirect_to_another_host_is_never_followed) {
     WORLD(0);
     struct cairn_responder_options options = {.answer = answer_nothing};
     struct cairn_responder *foreign = cairn_responder_start(&options);
-    static const char *const ops[] = {"create", "part", "complete"};
     static const int statuses[] = {301, 302, 307, 308};
-    for (size_t i = 0; i < CAIRN_COUNT(ops); i++)
+    EACH_TEXT(text, "create", "part", "complete")
         for (size_t j = 0; j < CAIRN_COUNT(statuses); j++) {
-            char rules[300];
-            snprintf(rules, sizeof rules, "op=%s : redirect=%s/taken/%d", ops[i],
-                     cairn_responder_url(foreign), statuses[j]);
-            EXPECT(cairn_case_fails(&world, rules, CAIRN_STORE));
+            EXPECT(cairn_case_fails(&world,
+                                    TEXT("op=%s : redirect=%s/taken/%d", text,
+                                         cairn_responder_url(foreign), statuses[j]),
+                                    CAIRN_STORE));
             EXPECT(cairn_s3world_acted(&world, 0) <= 3);
         }
     EXPECT_EQ_U64(cairn_responder_requests(foreign), 0);

@@ -1,20 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: labels=s3 */
 /* S07-S09, S13 (requests), S19-S23, S26: what happens to parts on their way, and to uploads. */
-#include <stdlib.h>
-
-#include "common/crc.h"
 #include "tests/s3faults/cases.h"
 
 TEST(s07_an_upload_that_the_store_swept_is_begun_anew_from_the_buffer) {
     WORLD(0);
-    CAIRN_AUTO(s3run) run = {.size_bytes = SHARD_BYTES};
-    cairn_s3world_rules(&world, "op=part nth=2 : drop-upload");
-    REQUIRE_OK(cairn_s3run_send(&world, &run));
-    EXPECT(cairn_s3run_is_whole(&world, &run));
-    EXPECT_EQ_U64(run.rounds, 1);
-    EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_create"), 2);
-    EXPECT_EQ_U64(cairn_s3world_open_uploads(&world), 0);
+    SENT_WHOLE(run, "op=part nth=2 : drop-upload", .size_bytes = SHARD_BYTES);
+    EXPECT_ALL_U64(run.rounds, 1, cairn_s3world_counter(&world, "op_create"), 2,
+                   cairn_s3world_open_uploads(&world), 0);
 }
 
 static bool is_complete(struct cairn_s3world *world, const struct cairn_multipart_action *action,
@@ -30,10 +23,8 @@ TEST(s07_without_the_bytes_a_swept_upload_is_source_gone_and_a_kept_one_is_compl
     char id[CAIRN_UPLOAD_ID_BYTES_MAX], token[CAIRN_UUID_TEXT_BYTES];
     memcpy(id, run.upload_id, sizeof id);
     memcpy(token, run.used_token, sizeof token);
-    CAIRN_AUTO(s3run)
-    again = {.size_bytes = SHARD_BYTES, .token = token, .recover = id, .recover_blocks = true};
-    REQUIRE_OK(cairn_s3run_send(&world, &again));
-    EXPECT(cairn_s3run_is_whole(&world, &again));
+    SENT_WHOLE(again, NULL, .size_bytes = SHARD_BYTES, .token = token, .recover = id,
+               .recover_blocks = true);
     EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_part"), 3); /* none was sent again */
     run.key = "other";
     EXPECT_CODE(cairn_s3run_send(&world, &run), CAIRN_INTERRUPTED);
@@ -78,14 +69,6 @@ TEST(s08_slow_downs_halve_what_is_under_way_and_a_single_one_does_not) {
     EXPECT(cairn_store_appetite(world.worker) < 64);
 }
 
-TEST(s08_retry_after_is_honoured) {
-    WORLD(0);
-    uint64_t began = cairn_mono_ms();
-    EXPECT(cairn_case_is_durable(
-        &world, "op=part nth=1 : status=503/SlowDown, header=Retry-After:1", "shard"));
-    EXPECT(cairn_mono_ms() - began >= 1000);
-}
-
 /* Good answers come all the time, so that the store counts as healthy and tries are counted. */
 #define STEADY_TRAFFIC                                                                             \
     "; op=part part=3 : delay=800; op=part part=4 : delay=1600; op=part part=5 : delay=2400; "     \
@@ -94,9 +77,7 @@ TEST(s08_retry_after_is_honoured) {
 static bool fails_at_a_healthy_store(struct cairn_s3world *world, const char *rule,
                                      enum cairn_code wanted, const char *text) {
     CAIRN_AUTO(s3run) run = {.size_bytes = 8 * CAIRN_S3WORLD_PART};
-    char rules[600];
-    snprintf(rules, sizeof rules, "%s" STEADY_TRAFFIC, rule);
-    cairn_s3world_rules(world, rules);
+    cairn_s3world_rules(world, TEXT("%s" STEADY_TRAFFIC, rule));
     EXPECT(cairn_s3run_send(world, &run) == wanted);
     uint64_t sent = cairn_s3world_acted(world, 0);
     /* Five, and those that fell into a moment without a good answer. */
@@ -127,43 +108,18 @@ TEST(s09_an_early_refusal_while_the_body_is_sent_is_understood) {
     EXPECT(strstr(err.message, "AccessDenied") != NULL);
 }
 
-TEST(s13_a_request_that_is_cut_anywhere_is_sent_again) {
-    WORLD(0);
-    ALL_BECOME_DURABLE("op=part nth=1 : req-rst@0", "op=part nth=1 : req-rst@1",
-                       "op=part nth=2 : req-rst@50%", "op=part nth=1 : req-rst@-1",
-                       "op=part nth=3 : req-rst@100%", "op=part nth=1 : req-fin@0",
-                       "op=part nth=2 : req-fin@50%", "op=part nth=3 : req-fin@-1",
-                       "op=create nth=1 : req-rst@0", "op=complete nth=1 : req-rst@0",
-                       "op=complete nth=1 : req-rst@50%", "op=complete nth=1 : req-fin@-1");
-}
-
-TEST(s13_a_reply_to_a_write_that_is_cut_anywhere_ends_in_success) {
-    WORLD(0);
-    ALL_BECOME_DURABLE("op=part nth=1 : rst@h0", "op=part nth=1 : rst@h1",
-                       "op=part nth=2 : rst@h50%", "op=part nth=1 : rst@h-1",
-                       "op=part nth=3 : fin@h-1", "op=part nth=1 : fin@h0",
-                       "op=head nth=1 : rst@h0", "op=head nth=1 : fin@h50%",
-                       "op=complete nth=1 : rst@0", "op=complete nth=1 : rst@1",
-                       "op=complete nth=1 : rst@-1", "op=complete nth=1 : fin@100%, close");
-}
-
 TEST(s13_a_lost_reply_to_create_leaves_an_upload_to_the_sweep_alone) {
     WORLD(0);
-    CAIRN_AUTO(s3run) run = {.size_bytes = SHARD_BYTES};
-    cairn_s3world_rules(&world, "op=create nth=1 : rst@50%");
-    REQUIRE_OK(cairn_s3run_send(&world, &run));
-    EXPECT(cairn_s3run_is_whole(&world, &run));
+    SENT_WHOLE(run, "op=create nth=1 : rst@50%", .size_bytes = SHARD_BYTES);
     EXPECT_EQ_U64(cairn_s3world_open_uploads(&world), 1); /* nobody knows its id: Q21 */
-    struct cairn_store_listing listing = {0};
-    struct cairn_store_request uploads = {
-        .op = CAIRN_STORE_UPLOADS, .key = "shard", .listing = &listing};
-    REQUIRE_OK(cairn_store_perform(world.worker, &uploads, &err));
+    CAIRN_AUTO(store_listing) listing = {0};
+    PERFORMED(uploads, world.worker,
+              {.op = CAIRN_STORE_UPLOADS, .key = "shard", .listing = &listing});
     REQUIRE(listing.count == 1);
-    struct cairn_store_request abort = {.op = CAIRN_STORE_UPLOAD_ABORT,
-                                        .key = listing.entries[0].key,
-                                        .upload_id_in = listing.entries[0].upload_id};
-    REQUIRE_OK(cairn_store_perform(world.worker, &abort, &err));
-    cairn_store_listing_release(&listing);
+    PERFORMED(abort, world.worker,
+              {.op = CAIRN_STORE_UPLOAD_ABORT,
+               .key = listing.entries[0].key,
+               .upload_id_in = listing.entries[0].upload_id});
     EXPECT_EQ_U64(cairn_s3world_open_uploads(&world), 0);
 }
 
@@ -179,10 +135,7 @@ TEST(s20_a_part_that_was_damaged_on_the_way_is_sent_again) {
     WORLD(0);
     ALL_BECOME_DURABLE("op=part nth=1 : req-flip@5000", "op=part nth=3 : req-flip@0",
                        "op=part nth=1 : status=500/InternalError; op=part nth=4 : req-flip@99");
-    CAIRN_AUTO(s3run) small = {.size_bytes = 1000, .key = "small"};
-    cairn_s3world_rules(&world, "op=put nth=1 : req-flip@999");
-    REQUIRE_OK(cairn_s3run_send(&world, &small));
-    EXPECT(cairn_s3run_is_whole(&world, &small));
+    SENT_WHOLE(small, "op=put nth=1 : req-flip@999", .size_bytes = 1000, .key = "small");
 }
 
 static void change_source(struct cairn_s3world *world, const struct cairn_multipart_action *action,
@@ -231,19 +184,16 @@ TEST(s22_a_first_attempt_that_lands_after_its_retry_changes_nothing) {
     uint64_t end = cairn_mono_ms() + 5000;
     while (cairn_s3world_counter(&world, "pending") && cairn_mono_ms() < end) continue;
     for (unsigned i = 0; i < 3; i++) {
-        char key[32];
         struct cairn_s3world_object object = {0};
-        snprintf(key, sizeof key, "shard-%u", i);
-        EXPECT(cairn_s3world_object(&world, key, &object));
+        EXPECT(cairn_s3world_object(&world, TEXT("shard-%u", i), &object));
         EXPECT_EQ_U64(object.size, SHARD_BYTES);
     }
     EXPECT_EQ_U64(cairn_s3world_open_uploads(&world), 0);
 }
 
 TEST(s23_sizes_of_parts_suit_every_kind_of_store) {
-    static const char *const profiles[] = {"r2", "parts1000", "minio", "radosgw"};
-    for (size_t i = 0; i < CAIRN_COUNT(profiles); i++) {
-        WORLD(.profile = profiles[i]);
+    EACH_TEXT(text, "r2", "parts1000", "minio", "radosgw") {
+        WORLD(.profile = text);
         const struct cairn_store_profile *profile = cairn_store_profile(world.store);
         CAIRN_AUTO(s3run) run = {.size_bytes = 17 * CAIRN_MIB + 1};
         run.part_bytes = cairn_multipart_part_bytes(profile, run.size_bytes, 1, 1);
@@ -270,12 +220,10 @@ TEST(s23_more_parts_than_a_store_takes_are_refused_before_anything_is_sent) {
 
 TEST(s26_an_abort_is_repeated_until_the_upload_is_gone) {
     WORLD(.s3 = {.stall_ms = 300});
-    static const char *const aborts[] = {
-        "op=abort nth=1 : status=500/InternalError", "op=abort nth=1 : stall@h0",
-        "op=abort nth=1 : status=404/NoSuchUpload, apply", "op=abort nth=1-2 : req-rst@0, rst@h0"};
-    for (size_t i = 0; i < CAIRN_COUNT(aborts); i++) {
-        char rules[200];
-        snprintf(rules, sizeof rules, "op=complete : status=403/AccessDenied; %s", aborts[i]);
+    EACH_TEXT(text, "op=abort nth=1 : status=500/InternalError", "op=abort nth=1 : stall@h0",
+              "op=abort nth=1 : status=404/NoSuchUpload, apply",
+              "op=abort nth=1-2 : req-rst@0, rst@h0") {
+        const char *rules = TEXT("op=complete : status=403/AccessDenied; %s", text);
         REQUIRE_OK(cairn_s3world_open(&world, &world_options));
         EXPECT(cairn_case_fails(&world, rules, CAIRN_FORBIDDEN));
         EXPECT(cairn_s3world_acted(&world, 1) >= 1);

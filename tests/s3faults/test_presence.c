@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: labels=s3 */
 /* What a commit asks the bucket before it believes that its shards are there (Q55). */
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-
 #include "store/whole.h"
 #include "tests/s3faults/cases.h"
 
@@ -48,18 +44,20 @@ static void expect_two_are_told(const struct look *look) {
     EXPECT_EQ_U64(look->objects[COUNT - 1].found_bytes, 2);
 }
 
+#define LOOK(...)                                                                                  \
+    WORLD(__VA_ARGS__);                                                                            \
+    struct look look;                                                                              \
+    look_init(&look);                                                                              \
+    REQUIRE_OK(put_all(&world, &look))
+
 TEST(a_a_look_is_one_listing_of_its_own_prefix_and_asks_only_for_what_is_not_there) {
-    WORLD(.page_max = 7);
-    struct look look;
-    look_init(&look);
-    REQUIRE_OK(put_all(&world, &look));
+    LOOK(.page_max = 7);
     REQUIRE_OK(cairn_s3world_put(&world, "w/data/000", CAIRN_VIEW("another version's")));
     REQUIRE_OK(cairn_store_presence_look(&look.presence, world.worker, &err));
     EXPECT_EQ_U64(look.presence.there_count, COUNT);
     EXPECT(look.presence.listed);
-    EXPECT_EQ_U64(look.presence.requests, 3);
-    EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_list"), 3);
-    EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_head"), 0);
+    EXPECT_ALL_U64(look.presence.requests, 3, cairn_s3world_counter(&world, "op_list"), 3,
+                   cairn_s3world_counter(&world, "op_head"), 0);
     spoil_two(&world, &look);
     REQUIRE_OK(cairn_store_presence_look(&look.presence, world.worker, &err));
     expect_two_are_told(&look);
@@ -67,20 +65,14 @@ TEST(a_a_look_is_one_listing_of_its_own_prefix_and_asks_only_for_what_is_not_the
 }
 
 TEST(a_what_a_late_listing_does_not_show_is_not_called_missing) {
-    WORLD(.rules = "op=list : stale-list=60000");
-    struct look look;
-    look_init(&look);
-    REQUIRE_OK(put_all(&world, &look));
+    LOOK(.rules = "op=list : stale-list=60000");
     REQUIRE_OK(cairn_store_presence_look(&look.presence, world.worker, &err));
     EXPECT_EQ_U64(look.presence.there_count, COUNT);
     EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_head"), COUNT);
 }
 
 TEST(a_where_keys_may_not_be_listed_each_object_is_asked_for) {
-    WORLD(.rules = "op=list : status=403/AccessDenied");
-    struct look look;
-    look_init(&look);
-    REQUIRE_OK(put_all(&world, &look));
+    LOOK(.rules = "op=list : status=403/AccessDenied");
     REQUIRE_OK(cairn_store_presence_look(&look.presence, world.worker, &err));
     EXPECT_EQ_U64(look.presence.there_count, COUNT);
     EXPECT(!look.presence.listed);
@@ -91,10 +83,7 @@ TEST(a_where_keys_may_not_be_listed_each_object_is_asked_for) {
 }
 
 TEST(a_a_bucket_that_does_not_answer_says_nothing_about_its_objects) {
-    WORLD(.rules = "op=list : status=500/InternalError", .s3 = {.deadline_ms = 1000});
-    struct look look;
-    look_init(&look);
-    REQUIRE_OK(put_all(&world, &look));
+    LOOK(.rules = "op=list : status=500/InternalError", .s3 = {.deadline_ms = 1000});
     EXPECT(cairn_store_presence_look(&look.presence, world.worker, &err) != CAIRN_OK);
     EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_head"), 0);
 }
@@ -125,6 +114,5 @@ TEST(a_every_one_of_500_objects_is_asked_for_beside_busy_threads) {
     atomic_store(&over, true);
     for (size_t i = 0; i < CAIRN_COUNT(busy); i++) pthread_join(busy[i], NULL);
     REQUIRE_OK(code);
-    EXPECT_EQ_U64(presence.there_count, MANY);
-    EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_head"), MANY);
+    EXPECT_ALL_U64(presence.there_count, MANY, cairn_s3world_counter(&world, "op_head"), MANY);
 }

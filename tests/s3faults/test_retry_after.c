@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: labels=s3 */
 /* S08: a store that says in its reply when it wants to be asked again, as seconds or as a date. */
-#include <time.h>
-
 #include "tests/s3faults/cases.h"
 
 /* One put that the store refuses once, with a clock of our own, so that nobody has to wait. */
@@ -41,10 +39,9 @@ static const char *our_date_in(const struct cairn_s3world *world, int seconds) {
 }
 
 static void submit_refused(struct queued *queued, const char *retry_after, const char *more) {
-    char rules[300];
-    snprintf(rules, sizeof rules, "op=put nth=1 : status=503/SlowDown, header=Retry-After:%s%s",
-             retry_after, more);
-    cairn_s3world_rules(queued->world, rules);
+    cairn_s3world_rules(
+        queued->world,
+        TEXT("op=put nth=1 : status=503/SlowDown, header=Retry-After:%s%s", retry_after, more));
     queued->put = (struct cairn_store_request){.op = CAIRN_STORE_PUT,
                                                .key = "asked",
                                                .body = CAIRN_VIEW("bytes"),
@@ -107,19 +104,13 @@ TEST(s08_without_a_date_of_the_reply_ours_is_taken) {
 }
 
 TEST(s08_what_is_past_malformed_or_beyond_all_reason_is_bounded) {
-    static const struct {
-        const char *text;
-        unsigned at_least_s, at_most_s;
-    } cases[] = {{"Fri%2C 24 May 2013 00:00:00 GMT", 0, 1},
-                 {"soon", 0, 1},
-                 {"-5", 0, 1},
-                 {"Fri%2C 24 May 2109 00:00:00 GMT", 55, 61},
-                 {"86400", 55, 61},
-                 {"99999999999999999999999", 55, 61}};
     WORLD(PATIENT);
-    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+    EACH(one, FIELDS(const char *text; unsigned at_least_s, at_most_s),
+         {"Fri%2C 24 May 2013 00:00:00 GMT", 0, 1}, {"soon", 0, 1}, {"-5", 0, 1},
+         {"Fri%2C 24 May 2109 00:00:00 GMT", 55, 61}, {"86400", 55, 61},
+         {"99999999999999999999999", 55, 61}) {
         cairn_s3world_post(&world, "reset", "");
         REQUIRE_OK(cairn_s3world_open(&world, &world_options));
-        EXPECT(waits(&world, cases[i].text, "", cases[i].at_least_s, cases[i].at_most_s));
+        EXPECT(waits(&world, one->text, "", one->at_least_s, one->at_most_s));
     }
 }

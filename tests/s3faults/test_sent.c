@@ -3,7 +3,6 @@
 /* Q42, V26: bytes that are sent are those that were staged, whoever checks. Where the store
  * confirms the CRC32C of what it took, its word counts; a Content-MD5 is made of the same memory
  * that is sent and proves nothing; elsewhere the bytes are summed here, after they went out. */
-#include "common/crc.h"
 #include "store/s3/probe.h"
 #include "tests/s3faults/cases.h"
 
@@ -36,20 +35,17 @@ static void by_parts_and_at_once(const char *profile, enum cairn_store_s3_checks
     }
 }
 
-TEST(v26_where_crc32c_is_ignored_other_bytes_than_those_staged_are_not_durable) {
-    by_parts_and_at_once("radosgw", CAIRN_S3_CHECKSUM_AUTO);
-}
+CASE(v26_where_crc32c_is_ignored_other_bytes_than_those_staged_are_not_durable,
+     by_parts_and_at_once("radosgw", CAIRN_S3_CHECKSUM_AUTO));
 TEST(v26_where_md5_is_checked_other_bytes_than_those_staged_are_not_durable) {
     by_parts_and_at_once("b2", CAIRN_S3_CHECKSUM_AUTO);
     by_parts_and_at_once("radosgw", CAIRN_S3_CHECKSUM_MD5);
     by_parts_and_at_once("aws", CAIRN_S3_CHECKSUM_MD5);
 }
-TEST(v26_where_no_checksum_is_sent_other_bytes_than_those_staged_are_not_durable) {
-    by_parts_and_at_once("aws", CAIRN_S3_CHECKSUM_NONE);
-}
-TEST(v26_where_crc32c_is_confirmed_the_store_refuses_other_bytes_than_those_staged) {
-    by_parts_and_at_once("aws", CAIRN_S3_CHECKSUM_AUTO);
-}
+CASE(v26_where_no_checksum_is_sent_other_bytes_than_those_staged_are_not_durable,
+     by_parts_and_at_once("aws", CAIRN_S3_CHECKSUM_NONE));
+CASE(v26_where_crc32c_is_confirmed_the_store_refuses_other_bytes_than_those_staged,
+     by_parts_and_at_once("aws", CAIRN_S3_CHECKSUM_AUTO));
 
 /* What is not known to have arrived is summed, too: its proof by token would take it for ours. */
 TEST(v26_a_lost_answer_proves_nothing_about_the_bytes) {
@@ -62,8 +58,24 @@ TEST(v26_a_lost_answer_proves_nothing_about_the_bytes) {
 
 TEST(v26_a_store_is_not_taken_for_one_that_checks_because_the_client_does) {
     WORLD(.profile = "radosgw");
-    CAIRN_AUTO(buf) report = {0};
-    REQUIRE_OK(cairn_store_s3_probe_all(world.store, &report, &err));
+    WITH_OK(buf, report, cairn_store_s3_probe_all(world.store, &report, &err));
     EXPECT(!cairn_store_profile(world.store)->part_checksum);
     EXPECT(strstr(report.data, "the store checks the checksum of what it is sent: no") != NULL);
+}
+
+TEST(v26_a_store_that_answers_late_is_not_taken_for_one_that_checks) {
+    WORLD(.profile = "radosgw");
+    /* The first put stores the object, the second asks for "create only", the third is wrong. */
+    cairn_s3world_rules(&world, "op=put nth=3+ : delay=900");
+    REQUIRE_OK(cairn_store_s3_probe_all(world.store, NULL, &err));
+    EXPECT(cairn_s3world_acted(&world, 0) >= 1);
+    EXPECT(!cairn_store_profile(world.store)->part_checksum);
+}
+
+TEST(v26_a_store_that_refuses_late_is_known_to_check) {
+    WORLD(.profile = "aws");
+    cairn_s3world_rules(&world, "op=put nth=3 : delay=900");
+    REQUIRE_OK(cairn_store_s3_probe_all(world.store, NULL, &err));
+    EXPECT(cairn_s3world_acted(&world, 0) == 1);
+    EXPECT(cairn_store_profile(world.store)->part_checksum);
 }

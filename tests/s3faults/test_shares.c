@@ -18,13 +18,11 @@ static void mark_done(struct cairn_store_request *request) {
 
 TEST(who_never_asks_gets_no_share_and_who_rests_takes_none_from_the_other_kind) {
     WORLD(0);
-    CAIRN_AUTO(three_workers) more = {0};
-    REQUIRE_OK(cairn_store_worker_new(world.store, &more.helper, &err));
+    WITH_OK(three_workers, more, cairn_store_worker_new(world.store, &more.helper, &err));
     REQUIRE_OK(cairn_store_worker_new(world.store, &more.other, &err));
     REQUIRE_OK(cairn_store_worker_new(world.store, &more.reader, &err));
-    EXPECT_EQ_U64(cairn_store_appetite(world.worker), 64);
-    EXPECT_EQ_U64(cairn_store_appetite(more.other), 32);
-    EXPECT_EQ_U64(cairn_store_appetite(world.worker), 32);
+    EXPECT_ALL_U64(cairn_store_appetite(world.worker), 64, cairn_store_appetite(more.other), 32,
+                   cairn_store_appetite(world.worker), 32);
     /* Single requests of one that does not ask. */
     REQUIRE_OK(cairn_store_put_small(more.helper, "read", CAIRN_VIEW("bytes"), false, &err));
     EXPECT_EQ_U64(cairn_store_appetite(world.worker), 32);
@@ -38,11 +36,9 @@ TEST(who_never_asks_gets_no_share_and_who_rests_takes_none_from_the_other_kind) 
                                       .done = mark_done,
                                       .owner = &done};
     cairn_store_submit(more.reader, &get);
-    EXPECT_EQ_U64(cairn_store_appetite(more.reader), 64);
-    EXPECT_EQ_U64(cairn_store_appetite(world.worker), 22);
+    EXPECT_ALL_U64(cairn_store_appetite(more.reader), 64, cairn_store_appetite(world.worker), 22);
     while (!done) REQUIRE_OK(cairn_store_poll(more.reader, 100, &err));
-    EXPECT_EQ_U64(cairn_store_appetite(more.reader), 64);
-    EXPECT_EQ_U64(cairn_store_appetite(world.worker), 32);
+    EXPECT_ALL_U64(cairn_store_appetite(more.reader), 64, cairn_store_appetite(world.worker), 32);
     cairn_store_worker_free(CAIRN_TAKE(more.other));
     EXPECT_EQ_U64(cairn_store_appetite(world.worker), 64);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: labels=s3 */
 /* A bucket with versioning: what a delete leaves there, and what frees it. */
-#include "store/store.h"
 #include "tests/s3faults/cases.h"
 
 #define ENABLED "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"
@@ -31,17 +30,25 @@ static enum cairn_code purge(struct cairn_s3world *world, const char *prefix,
     return cairn_store_purge(world->worker, ret, &world->error);
 }
 
+#define PURGED(code)                                                                               \
+    REQUIRE_OK(purge(&world, "v/", &purged));                                                      \
+    EXPECT_CODE(purged.why, code)
+#define VERSIONS(wanted) EXPECT_EQ_U64(cairn_s3world_counter(&world, "versions"), wanted)
+
+#define DELETED(...)                                                                               \
+    WORLD(__VA_ARGS__);                                                                            \
+    struct cairn_store_purge purged;                                                               \
+    REQUIRE(put_and_delete(&world))
+
 TEST(a_delete_leaves_the_bytes_in_a_bucket_with_versioning_and_a_purge_frees_them) {
     WORLD(.page_max = 3);
     struct cairn_store_purge purged;
     EXPECT(!cairn_store_keeps_versions(world.store));
     REQUIRE(put_and_delete(&world));
     EXPECT(cairn_store_keeps_versions(world.store)); /* the replies to the puts said so */
-    REQUIRE_OK(purge(&world, "v/", &purged));
-    EXPECT_EQ_U64(purged.freed_objects, 2 * KEYS);
-    EXPECT_EQ_U64(purged.freed_bytes, 2 * KEYS * 10);
-    EXPECT_EQ_U64(purged.left_objects, 0);
-    EXPECT_CODE(purged.why, CAIRN_OK);
+    PURGED(CAIRN_OK);
+    EXPECT_ALL_U64(purged.freed_objects, 2 * KEYS, purged.freed_bytes, 2 * KEYS * 10,
+                   purged.left_objects, 0);
     EXPECT_EQ_U64(cairn_s3world_counter(&world, "versions"), 1); /* no marker of them either */
     EXPECT(is_seen(&world, "va"));
     REQUIRE_OK(purge(&world, "v/", &purged)); /* nothing is there any more */
@@ -56,8 +63,7 @@ TEST(a_purge_of_a_key_leaves_those_that_begin_with_it) {
     REQUIRE_OK(cairn_store_delete(world.worker, "k", &err));
     struct cairn_store_purge purged = {.prefix = "k", .is_key = true};
     REQUIRE_OK(cairn_store_purge(world.worker, &purged, &err));
-    EXPECT_EQ_U64(purged.freed_bytes, 1);
-    EXPECT_EQ_U64(cairn_s3world_counter(&world, "versions"), 1);
+    EXPECT_ALL_U64(purged.freed_bytes, 1, cairn_s3world_counter(&world, "versions"), 1);
     EXPECT(is_seen(&world, "k2"));
 }
 
@@ -74,8 +80,7 @@ TEST(a_purge_leaves_the_key_that_it_is_to_spare_with_all_its_versions) {
     REQUIRE_OK(cairn_s3world_put(&world, "v/marks", CAIRN_VIEW("4444")));
     struct cairn_store_purge purged = {.prefix = "v/", .spares = is_spared};
     REQUIRE_OK(cairn_store_purge(world.worker, &purged, &err));
-    EXPECT_EQ_U64(purged.freed_bytes, 5);
-    EXPECT_EQ_U64(purged.left_objects, 0);
+    EXPECT_ALL_U64(purged.freed_bytes, 5, purged.left_objects, 0);
     EXPECT_CODE(purged.why, CAIRN_OK);
     EXPECT_EQ_U64(cairn_s3world_counter(&world, "versions"), 2);
     EXPECT(is_seen(&world, "v/mark"));
@@ -91,35 +96,26 @@ TEST(nothing_is_asked_where_deletes_free) {
 }
 
 TEST(what_is_under_legal_hold_keeps_none_of_the_others_and_is_never_seen_again) {
-    WORLD(0);
-    struct cairn_store_purge purged;
-    REQUIRE(put_and_delete(&world));
+    DELETED(0);
     cairn_s3world_post(&world, "hold", "*v/b");
     for (size_t i = 0; i < 3; i++) {
-        REQUIRE_OK(purge(&world, "v/", &purged));
-        EXPECT_EQ_U64(purged.left_objects, 2);
-        EXPECT_EQ_U64(purged.left_bytes, 20);
-        EXPECT_CODE(purged.why, CAIRN_FORBIDDEN);
-        EXPECT(strstr(purged.reason, "AccessDenied"));
-        EXPECT(strstr(purged.reason, "object lock"));
+        PURGED(CAIRN_FORBIDDEN);
+        EXPECT_ALL_U64(purged.left_objects, 2, purged.left_bytes, 20);
+        EXPECT_HAS(purged.reason, "AccessDenied", "object lock");
         EXPECT_EQ_U64(cairn_s3world_counter(&world, "version_bytes"), 21);
         EXPECT_EQ_U64(cairn_s3world_counter(&world, "markers"), KEYS);
         EXPECT(!is_seen(&world, "v/b")); /* its marker stays before it */
     }
     cairn_s3world_post(&world, "hold", "");
-    REQUIRE_OK(purge(&world, "v/", &purged));
-    EXPECT_CODE(purged.why, CAIRN_OK);
-    EXPECT_EQ_U64(cairn_s3world_counter(&world, "versions"), 1);
+    PURGED(CAIRN_OK);
+    VERSIONS(1);
 }
 
 TEST(keys_that_may_not_list_versions_are_told_so) {
-    WORLD(0);
-    struct cairn_store_purge purged;
-    REQUIRE(put_and_delete(&world));
+    DELETED(0);
     cairn_s3world_rules(&world, "op=versions : status=403/AccessDenied");
-    REQUIRE_OK(purge(&world, "v/", &purged));
+    PURGED(CAIRN_FORBIDDEN);
     EXPECT(purged.uncounted);
-    EXPECT_CODE(purged.why, CAIRN_FORBIDDEN);
     EXPECT(strstr(purged.reason, "AccessDenied"));
     EXPECT_EQ_U64(cairn_s3world_counter(&world, "version_bytes"), 2 * KEYS * 10 + 1);
     cairn_s3world_rules(&world, "op=versions : status=404/NoSuchBucket");
@@ -127,30 +123,23 @@ TEST(keys_that_may_not_list_versions_are_told_so) {
 }
 
 TEST(a_version_that_fails_for_now_is_asked_for_again) {
-    WORLD(0);
-    struct cairn_store_purge purged;
-    REQUIRE(put_and_delete(&world));
+    DELETED(0);
     cairn_s3world_rules(&world, "op=delete-many nth=1 : delete-error=InternalError@*/b; "
                                 "op=delete-many nth=2 : delete-error=SlowDown@*/b");
-    REQUIRE_OK(purge(&world, "v/", &purged));
-    EXPECT_CODE(purged.why, CAIRN_OK);
-    EXPECT_EQ_U64(cairn_s3world_counter(&world, "versions"), 1);
+    PURGED(CAIRN_OK);
+    VERSIONS(1);
 }
 
 TEST(versions_go_one_by_one_where_the_store_has_no_multi_delete) {
-    WORLD(0);
-    struct cairn_store_purge purged;
-    REQUIRE(put_and_delete(&world));
+    DELETED(0);
     cairn_s3world_rules(&world, "op=delete-many : status=501/NotImplemented");
     cairn_s3world_post(&world, "hold", "*v/b");
-    REQUIRE_OK(purge(&world, "v/", &purged));
+    PURGED(CAIRN_FORBIDDEN);
     EXPECT_EQ_U64(purged.left_objects, 2);
-    EXPECT_CODE(purged.why, CAIRN_FORBIDDEN);
     EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_delete-version"), 2 * KEYS);
     cairn_s3world_post(&world, "hold", "");
-    REQUIRE_OK(purge(&world, "v/", &purged));
-    EXPECT_CODE(purged.why, CAIRN_OK);
-    EXPECT_EQ_U64(cairn_s3world_counter(&world, "versions"), 1);
+    PURGED(CAIRN_OK);
+    VERSIONS(1);
 }
 
 TEST(a_store_that_says_it_deleted_what_it_lists_still_is_not_believed) {
@@ -159,40 +148,36 @@ TEST(a_store_that_says_it_deleted_what_it_lists_still_is_not_believed) {
     cairn_s3world_post(&world, "versioning", ENABLED);
     REQUIRE_OK(cairn_s3world_put(&world, "v/a", CAIRN_VIEW("1")));
     REQUIRE_OK(cairn_store_delete(world.worker, "v/a", &err));
-    char key[256], rule[400];
+    char key[256];
     cairn_s3world_last(&world, "delete", "key", key);
-    snprintf(rule, sizeof rule,
-             "op=delete-many : body=<DeleteResult><Deleted><Key>%s</Key></Deleted></DeleteResult>",
-             key);
-    cairn_s3world_rules(&world, rule);
-    REQUIRE_OK(purge(&world, "v/", &purged));
-    EXPECT_EQ_U64(cairn_s3world_acted(&world, 0), 1);
-    EXPECT_EQ_U64(purged.left_objects, 1);
-    EXPECT_CODE(purged.why, CAIRN_STORE);
+    cairn_s3world_rules(
+        &world,
+        TEXT("op=delete-many : body=<DeleteResult><Deleted><Key>%s</Key></Deleted></DeleteResult>",
+             key));
+    PURGED(CAIRN_STORE);
+    EXPECT_ALL_U64(cairn_s3world_acted(&world, 0), 1, purged.left_objects, 1);
     EXPECT_EQ_U64(cairn_s3world_counter(&world, "markers"), 1);
 }
 
 /* Both are told of in another order than they were asked for. */
 TEST(a_version_that_is_locked_is_not_taken_for_the_one_beside_it) {
     WORLD(0);
-    char key[256], rule[800];
+    char key[256];
     cairn_s3world_post(&world, "versioning", ENABLED);
     REQUIRE_OK(cairn_s3world_put(&world, "v/a", CAIRN_VIEW("1")));
     REQUIRE_OK(cairn_s3world_put(&world, "v/a", CAIRN_VIEW("2")));
     cairn_s3world_last(&world, "put", "key", key);
     CAIRN_AUTO(store_listing) listing = {0};
-    struct cairn_store_request list = {
-        .op = CAIRN_STORE_VERSIONS, .key = "v/", .listing = &listing};
-    REQUIRE_OK(cairn_store_perform(world.worker, &list, &err));
+    PERFORMED(list, world.worker, {.op = CAIRN_STORE_VERSIONS, .key = "v/", .listing = &listing});
     REQUIRE(listing.count == 2);
     struct cairn_store_deletion both[2] = {{.key = "v/a"}, {.key = "v/a"}};
     for (size_t i = 0; i < 2; i++) both[i].version_id = listing.entries[i].version_id;
-    snprintf(rule, sizeof rule,
-             "op=delete-many : body=<DeleteResult><Error><Key>%s</Key><VersionId>%s</VersionId>"
+    cairn_s3world_rules(
+        &world,
+        TEXT("op=delete-many : body=<DeleteResult><Error><Key>%s</Key><VersionId>%s</VersionId>"
              "<Code>AccessDenied</Code></Error><Deleted><Key>%s</Key><VersionId>%s</VersionId>"
              "</Deleted></DeleteResult>",
-             key, both[1].version_id, key, both[0].version_id);
-    cairn_s3world_rules(&world, rule);
+             key, both[1].version_id, key, both[0].version_id));
     EXPECT_CODE(cairn_store_delete_many(world.worker, "v/", both, 2, &err), CAIRN_FORBIDDEN);
     EXPECT(both[0].deleted && !both[0].refused);
     EXPECT(both[1].refused && !both[1].deleted);
@@ -200,16 +185,13 @@ TEST(a_version_that_is_locked_is_not_taken_for_the_one_beside_it) {
 
 TEST(a_start_finds_out_by_asking_what_no_reply_has_said_yet) {
     WORLD(0);
-    static const struct {
-        const char *document;
-        bool keeps;
-    } cases[] = {{ENABLED, true}, {"", false}, {SUSPENDED, true}, {"", false}};
-    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+    EACH(one, FIELDS(const char *document; bool keeps), {ENABLED, true}, {"", false},
+         {SUSPENDED, true}, {"", false}) {
         char from[160];
-        cairn_s3world_post(&world, "versioning", cases[i].document);
+        cairn_s3world_post(&world, "versioning", one->document);
         REQUIRE_OK(cairn_s3world_open(&world, &world_options));
         REQUIRE_OK(cairn_store_probe(world.store, "server", true, from, &err));
-        EXPECT_EQ_U64(cairn_store_keeps_versions(world.store), cases[i].keeps);
+        EXPECT_EQ_U64(cairn_store_keeps_versions(world.store), one->keeps);
     }
 }
 

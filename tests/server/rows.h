@@ -6,33 +6,29 @@
  * Promise: 1   add is one row of the table meta, by the name that it is given.
  * Limits:  the rows that the catalog itself keeps there are counted, too.
  * Threads: any.
- * Next:    tests/server/test_postgres.c, tests/server/test_postgres_refusals.c.
+ * Next:    tests/server/test_postgres.c, tests/server/test_postgres_cuts.c.
  */
 #pragma once
 
-#include <stdio.h>
+#include "tests/server/world.h"
 
-#include "server/db/sql.h"
+static const struct srv_statement insert = {"insert", "t",
+                                            "INSERT INTO meta(name, value) VALUES(?1, 'x')"};
+static const struct srv_statement counting = {"count", "", "SELECT count(*) FROM meta"};
 
-static const struct cairn_srv_statement insert = {"insert", "t",
-                                                  "INSERT INTO meta(name, value) VALUES(?1, 'x')"};
-static const struct cairn_srv_statement counting = {"count", "", "SELECT count(*) FROM meta"};
-
-static inline enum cairn_code add(struct cairn_srv_tx *tx, void *argument,
-                                  struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, &insert, SQL_T((const char *)argument));
+static inline enum cairn_code add(struct srv_tx *tx, void *argument, struct cairn_error *err) {
+    return srv_sql_run(tx, NULL, err, &insert, SQL_T((const char *)argument));
 }
 
-static inline enum cairn_code count(struct cairn_srv_tx *tx, void *argument,
-                                    struct cairn_error *err) {
+static inline enum cairn_code count(struct srv_tx *tx, void *argument, struct cairn_error *err) {
     bool found = false;
-    return cairn_srv_sql_number(tx, &found, argument, err, &counting);
+    return srv_sql_number(tx, &found, argument, err, &counting);
 }
 
 /* -1: said why on standard error. */
-static inline int64_t rows_of(struct cairn_srv_catalog *catalog) {
+static inline int64_t rows_of(struct srv_catalog *catalog) {
     int64_t rows = -1;
     struct cairn_error err = {0};
-    if (cairn_srv_catalog_read(catalog, count, &rows, &err)) fprintf(stderr, "%s\n", err.message);
+    if (look_by(catalog, count, &rows, &err)) fprintf(stderr, "%s\n", err.message);
     return rows;
 }

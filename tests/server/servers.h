@@ -13,12 +13,18 @@
 #include "tests/server/world.h"
 
 /* false, here and below: said why on standard error, or in ret->err. */
-bool cairn_servers_first(struct cairn_world *ret, const char *const *extra, const char *const *env);
+bool servers_first(struct cairn_world *ret, const char *const *extra, const char *const *env);
 /* Where it is to be: folders and the catalog, without a key; nothing is started. */
-bool cairn_servers_place(const struct cairn_world *first, struct cairn_world *ret);
-bool cairn_servers_copy_key(const struct cairn_world *first, struct cairn_world *second);
+bool servers_place(const struct cairn_world *first, struct cairn_world *ret);
+bool servers_copy_key(const struct cairn_world *first, struct cairn_world *second);
 /* All of it; what is added to the catalog's URL (NULL: nothing) is for the second alone. */
-bool cairn_servers_second(const struct cairn_world *first, struct cairn_world *ret,
-                          const char *const *extra);
-bool cairn_servers_second_by(const struct cairn_world *first, struct cairn_world *ret,
-                             const char *const *extra, const char *added_to_url);
+bool servers_second(const struct cairn_world *first, struct cairn_world *ret,
+                    const char *const *extra);
+bool servers_second_by(const struct cairn_world *first, struct cairn_world *ret,
+                       const char *const *extra, const char *added_to_url);
+/* Both, as `one` and `two`; the test is skipped where there is no PostgreSQL. */
+#define TWO_SERVERS()                                                                              \
+    NEED_POSTGRES;                                                                                 \
+    CAIRN_AUTO(world) one = {0}, two = {0};                                                        \
+    REQUIRE(servers_first(&one, NULL, NULL));                                                      \
+    REQUIRE(servers_second(&one, &two, NULL))

@@ -1,14 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A catalog is backed up while its server changes it: one state of it, whole, in a file. */
-#include <signal.h>
-#include <sqlite3.h>
-#include <stdio.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "common/file.h"
-#include "server/db/copy.h"
 #include "tests/server/world.h"
 
 #define BACKUPS 3
@@ -16,14 +8,20 @@
 
 static struct cairn_error err;
 
-/* cairn-server --backup-catalog, not waited for. */
-static bool begin(const char *from, const char *file, struct cairn_daemon *ret) {
+/* cairn-server --backup-catalog, not waited for. file NULL: from is the only argument. */
+static bool begin_in(const char *variable, const char *from, const char *file,
+                     struct cairn_daemon *ret) {
     struct cairn_daemon_options options = {
         .program = "cairn-server",
         .folder = cairn_test_folder(),
         .args = (const char *const[]){"--backup-catalog", from, file, NULL},
+        .env = (const char *const[]){variable, NULL},
         .no_port = true};
     return !cairn_daemon_start(&options, ret, &err);
+}
+
+static bool begin(const char *from, const char *file, struct cairn_daemon *ret) {
+    return begin_in(NULL, from, file, ret);
 }
 
 static int end(struct cairn_daemon *backup) {
@@ -46,10 +44,8 @@ static int64_t number(const char *file, const char *sql) {
 
 /* Rows that take their time; of a server that is stopped. */
 static bool fill(const char *data_path) {
-    char path[400];
     sqlite3 *db = NULL;
-    snprintf(path, sizeof(path), "%s/catalog.db", data_path);
-    bool good = sqlite3_open(path, &db) == SQLITE_OK;
+    bool good = sqlite3_open(TEXT("%s/catalog.db", data_path), &db) == SQLITE_OK;
     char *sql = sqlite3_mprintf("CREATE TABLE filled(number INTEGER PRIMARY KEY, value BLOB);"
                                 "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n "
                                 "WHERE i < %d) INSERT INTO filled SELECT i, zeroblob(900) FROM n;",
@@ -61,26 +57,23 @@ static bool fill(const char *data_path) {
 }
 
 static enum cairn_code make_run(struct cairn_world *world, uint64_t *made) {
-    char path[100];
-    snprintf(path, sizeof(path), "/v1/runs/llm/r%llu", (unsigned long long)*made);
-    enum cairn_code code = cairn_world_call(world, "PUT", path, json_object(), NULL);
+    enum cairn_code code = world_call(
+        world, "PUT", TEXT("/v1/runs/llm/r%llu", (unsigned long long)*made), json_object(), NULL);
     *made += !code;
     return code;
 }
 
 TEST(a_backup_of_a_catalog_that_changes_all_the_time_ends_and_is_one_state_of_it) {
     NEED_SQLITE;
-    CAIRN_AUTO(world) world = {0};
     uint64_t made = 0, during = 0;
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    WORLD();
     (void)cairn_daemon_stop(&world.server, SIGTERM, 20000);
     REQUIRE(fill(world.data_path));
-    REQUIRE(cairn_world_restart(&world, NULL, NULL));
+    REQUIRE(world_restart(&world, NULL, NULL));
     for (int i = 0; i < BACKUPS; i++) {
         struct cairn_daemon backup = {0};
-        char file[400];
         uint64_t before = made;
-        snprintf(file, sizeof(file), "%s/backup-%d.db", world.folder, i);
+        const char *file = TEXT("%s/backup-%d.db", world.folder, i);
         REQUIRE(begin(world.data_path, file, &backup));
         while (!cairn_daemon_ended(&backup, 0)) REQUIRE(make_run(&world, &made) == CAIRN_OK);
         during += made - before;
@@ -98,40 +91,55 @@ TEST(a_backup_of_a_catalog_that_changes_all_the_time_ends_and_is_one_state_of_it
 
 TEST(a_server_starts_on_a_backup_and_has_what_was_committed_by_then) {
     NEED_SQLITE;
-    CAIRN_AUTO(world) world = {0};
     uint64_t made = 0;
-    char file[400], catalog[400];
-    struct cairn_srv_backup backup;
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct srv_backup backup;
+    WORLD();
     REQUIRE(make_run(&world, &made) == CAIRN_OK && make_run(&world, &made) == CAIRN_OK);
-    snprintf(file, sizeof(file), "%s/backup.db", world.folder);
-    REQUIRE_OK(cairn_srv_backup(world.data_path, file, &backup, &err));
-    EXPECT_EQ_U64(backup.schema, cairn_srv_catalog_schema());
-    REQUIRE(cairn_world_lose_catalog(&world));
-    snprintf(catalog, sizeof(catalog), "%s/catalog.db", world.data_path);
-    REQUIRE(!rename(file, catalog));
-    REQUIRE(cairn_world_restart(&world, NULL, NULL));
-    EXPECT_CODE(cairn_world_call(&world, "GET", "/v1/runs/llm/r1", NULL, NULL), CAIRN_OK);
+    const char *file = TEXT("%s/backup.db", world.folder);
+    REQUIRE_OK(srv_backup(world.data_path, file, &backup, &err));
+    EXPECT_EQ_U64(backup.schema, srv_catalog_schema());
+    REQUIRE(world_lose_catalog(&world));
+    REQUIRE(!rename(file, TEXT("%s/catalog.db", world.data_path)));
+    REQUIRE(world_restart(&world, NULL, NULL));
+    EXPECT_CODE(world_call(&world, "GET", "/v1/runs/llm/r1", NULL, NULL), CAIRN_OK);
 }
 
 TEST(a_backup_writes_over_no_file_and_takes_what_one_that_was_ended_left) {
     NEED_SQLITE;
-    CAIRN_AUTO(world) world = {0};
-    struct cairn_srv_backup backup;
+    struct srv_backup backup;
     struct cairn_daemon other = {0};
-    char file[400], part[410], nowhere[400];
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
-    snprintf(file, sizeof(file), "%s/backup.db", world.folder);
-    snprintf(part, sizeof(part), "%s.part", file);
-    snprintf(nowhere, sizeof(nowhere), "%s/none", world.folder);
-    EXPECT_CODE(cairn_srv_backup(nowhere, file, &backup, &err), CAIRN_NOT_FOUND);
+    WORLD();
+    const char *file = TEXT("%s/backup.db", world.folder);
+    const char *part = TEXT("%s.part", file);
+    EXPECT_CODE(srv_backup(TEXT("%s/none", world.folder), file, &backup, &err), CAIRN_NOT_FOUND);
     REQUIRE_OK(cairn_file_replace(part, cairn_view_of("the rest of another"), 0600, &err));
-    REQUIRE_OK(cairn_srv_backup(world.data_path, file, &backup, &err));
+    REQUIRE_OK(srv_backup(world.data_path, file, &backup, &err));
     EXPECT(access(part, F_OK) != 0 && backup.bytes > 4096);
-    EXPECT_CODE(cairn_srv_backup(world.data_path, file, &backup, &err), CAIRN_CONFLICT);
-    EXPECT(strstr(err.message, "already there"));
+    EXPECT_FAILS(srv_backup(world.data_path, file, &backup, &err), CAIRN_CONFLICT, "already there");
     REQUIRE(begin(world.data_path, file, &other));
     EXPECT_EQ_U64((uint64_t)end(&other), 6);
-    EXPECT_CODE(cairn_srv_backup("postgresql://db/cairn", part, &backup, &err), CAIRN_UNSUPPORTED);
-    EXPECT(strstr(err.message, "pg_dump"));
+    EXPECT_FAILS(srv_backup("postgresql://db/cairn", part, &backup, &err), CAIRN_UNSUPPORTED,
+                 "pg_dump");
+}
+
+TEST(a_backup_without_a_data_dir_is_of_the_folder_that_a_server_without_flags_takes) {
+    NEED_SQLITE;
+    uint64_t made = 0;
+    WORLD();
+    REQUIRE(make_run(&world, &made) == CAIRN_OK);
+    const char *config = TEXT("%s/server.conf", world.folder);
+    const char *line = TEXT("data_dir = %s\n", world.data_path);
+    REQUIRE_OK(cairn_file_replace(config, cairn_view_of(line), 0600, &err));
+    const char *const variables[] = {TEXT("CAIRN_DATA_DIR=%s", world.data_path),
+                                     TEXT("CAIRN_CONFIG=%s", config),
+                                     "CAIRN_CATALOG=postgresql://db/cairn"};
+    for (size_t i = 0; i < CAIRN_COUNT(variables); i++) {
+        struct cairn_daemon backup = {0};
+        const char *file = TEXT("%s/backup-%zu.db", world.folder, i);
+        bool of_folder = i < 2;
+        REQUIRE(begin_in(variables[i], file, NULL, &backup));
+        EXPECT_EQ_U64((uint64_t)end(&backup), of_folder ? 0 : 2);
+        EXPECT(of_folder == (number(file, "SELECT count(*) FROM runs") == 1));
+        EXPECT(of_folder || cairn_daemon_logged(&backup, "PostgreSQL's own tools"));
+    }
 }

@@ -2,135 +2,66 @@
 /* ctest: engines=again */
 /* Events: what they say of each change, in which order, by page, long poll and stream; who follows
  * and never reads costs nobody anything. */
-#include <inttypes.h>
-#include <netinet/in.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include "common/clock.h"
 #include "server/events/feed.h"
 #include "tests/server/world.h"
-#include "tests/support/raw.h"
 
 #define EVENTS WORLD_RUN "/events"
 
-/* The names of the events of a page, with blanks between them. */
-static void names_of(const json_t *page, char *ret, size_t capacity) {
-    size_t index = 0, at = 0;
-    json_t *item = NULL;
-    ret[0] = '\0';
-    json_array_foreach(json_object_get(page, "items"), index, item) {
-        at += (size_t)snprintf(ret + at, capacity - at, "%s%s", index ? " " : "",
-                               cairn_world_text(item, "event"));
-        if (at >= capacity) return;
-    }
-}
-
-static const json_t *find(const json_t *page, const char *event) {
-    size_t index = 0;
-    json_t *item = NULL;
-    json_array_foreach(json_object_get(page, "items"), index, item)
-        if (!strcmp(cairn_world_text(item, "event"), event)) return item;
-    return NULL;
-}
-
-static unsigned count(const json_t *page, const char *event) {
-    size_t index = 0;
-    unsigned found = 0;
-    json_t *item = NULL;
-    json_array_foreach(json_object_get(page, "items"), index, item)
-        found += !strcmp(cairn_world_text(item, "event"), event);
-    return found;
-}
-
-static enum cairn_code call(struct cairn_world *world, const char *method, const char *path,
-                            const char *body, json_t **ret) {
-    return cairn_world_call(world, method, path, body ? json_loads(body, 0, NULL) : NULL, ret);
-}
-
-static enum cairn_code change(struct cairn_world *world, const char *method, const char *path,
-                              const char *body) {
-    CAIRN_TRY(cairn_rest_set_if_match(world->rest, "*", &world->err));
-    enum cairn_code code = call(world, method, path, body, NULL);
-    return cairn_rest_set_if_match(world->rest, NULL, NULL) ? CAIRN_INTERNAL : code;
-}
-
+#define NAMES(page) cairn_items(page, "items", "event")
+#define EVENT(page, name) cairn_item(page, "items", "event", name)
 #define err world.err /* of the macros */
 
 TEST(each_change_of_a_version_is_an_event_with_its_reason_and_who_asked) { /* events.h#1 */
-    CAIRN_AUTO(world) world = {0};
-    struct cairn_hand hand;
-    struct cairn_hand_save saves[2], open;
-    char path[300], names[2000];
-    CAIRN_AUTO_JSON json_t *first = NULL, *second = NULL, *third = NULL, *run = NULL;
-    REQUIRE(cairn_hand_start(&world, &hand, saves, 2));
-    REQUIRE_OK(change(&world, "PATCH", saves[0].path, "{\"pinned\":true}"));
-    REQUIRE_OK(change(&world, "PATCH", saves[0].path,
-                      "{\"pinned\":false,\"metrics\":{\"loss\":1.5},\"labels\":{\"a\":\"b\"}}"));
-    REQUIRE_OK(call(&world, "DELETE", saves[0].path, NULL, NULL));
-    REQUIRE_OK(call(&world, "DELETE", saves[0].path, NULL, NULL)); /* again: no change */
-    snprintf(path, sizeof(path), "%s/undelete", saves[0].path);
-    REQUIRE_OK(call(&world, "POST", path, "{}", NULL));
-    snprintf(path, sizeof(path), "%s/events", saves[0].path);
-    REQUIRE_OK(call(&world, "GET", path, NULL, &first));
-    names_of(first, names, sizeof(names));
-    EXPECT_EQ_TEXT(names, "checkpoint.opened checkpoint.committed checkpoint.annotated "
-                          "checkpoint.annotated checkpoint.trashed checkpoint.undeleted");
-    EXPECT_EQ_TEXT(cairn_world_text(find(first, "checkpoint.annotated"), "reason"), "pinned");
-    const json_t *both = json_array_get(json_object_get(first, "items"), 3);
-    EXPECT_EQ_TEXT(cairn_world_text(both, "reason"), "labels, metrics, unpinned");
-    EXPECT_EQ_TEXT(cairn_world_text(find(first, "checkpoint.trashed"), "address"), "127.0.0.1");
-    EXPECT_EQ_TEXT(cairn_world_text(find(first, "checkpoint.committed"), "actor"), "server");
-    EXPECT_EQ_U64(cairn_world_number(find(first, "checkpoint.trashed"), "step"), 100);
-    EXPECT_EQ_TEXT(cairn_world_text(find(first, "checkpoint.trashed"), "version"),
-                   saves[0].id.text);
+    STARTED(saves, 2);
+    CHANGE("PATCH", saves[0].path, "{\"pinned\":true}");
+    CHANGE("PATCH", saves[0].path,
+           "{\"pinned\":false,\"metrics\":{\"loss\":1.5},\"labels\":{\"a\":\"b\"}}");
+    SAY("DELETE", saves[0].path, NULL);
+    SAY("DELETE", saves[0].path, NULL); /* again: no change */
+    SAY("POST", TEXT("%s/undelete", saves[0].path), "{}");
+    GOT(first, TEXT("%s/events", saves[0].path));
+    EXPECT_EQ_TEXT(NAMES(first), "checkpoint.opened checkpoint.committed checkpoint.annotated "
+                                 "checkpoint.annotated checkpoint.trashed checkpoint.undeleted");
+    EXPECT_SHOWS(first, "items.2.reason", "pinned", "items.3.reason", "labels, metrics, unpinned");
+    EXPECT_SHOWS(EVENT(first, "checkpoint.committed"), "actor", "server");
+    EXPECT_SHOWS(EVENT(first, "checkpoint.trashed"), "address", "127.0.0.1", "step", "100",
+                 "version", saves[0].id.text);
 
-    REQUIRE_OK(cairn_hand_begin(&hand, 300, 1, "error", &open));
-    snprintf(path, sizeof(path), "%s/abort", open.path);
-    REQUIRE_OK(call(&world, "POST", path, "{\"reason\":\"not wanted\"}", NULL));
-    snprintf(path, sizeof(path), "%s/events", open.path);
-    REQUIRE_OK(call(&world, "GET", path, NULL, &second));
-    const json_t *aborted = find(second, "checkpoint.aborted");
-    EXPECT_EQ_TEXT(cairn_world_text(aborted, "reason"), "aborted: not wanted");
-    EXPECT_EQ_TEXT(cairn_world_text(aborted, "code"), "checkpoint-aborted");
+    BEGUN(open, 300);
+    SAY("POST", TEXT("%s/abort", open.path), "{\"reason\":\"not wanted\"}");
+    GOT(second, TEXT("%s/events", open.path));
+    EXPECT_SHOWS(EVENT(second, "checkpoint.aborted"), "reason", "aborted: not wanted", "code",
+                 "checkpoint-aborted");
 
-    REQUIRE_OK(call(&world, "PUT", WORLD_RUN "/aliases/prod", "{\"ref\":\"100\"}", NULL));
-    REQUIRE_OK(call(&world, "PUT", WORLD_RUN "/retention", "{\"keep\":{\"last\":7}}", NULL));
-    REQUIRE_OK(change(&world, "DELETE", WORLD_RUN "/aliases/prod", NULL));
-    REQUIRE_OK(call(&world, "GET", EVENTS "?since=0&limit=1000", NULL, &run));
-    EXPECT_EQ_U64(count(run, "run.created"), 1); /* none by the undelete: it was shown */
-    EXPECT(find(run, "attempt.opened"));
-    EXPECT_EQ_TEXT(cairn_world_text(find(run, "alias.set"), "alias"), "prod");
-    EXPECT_EQ_TEXT(cairn_world_text(find(run, "attempt.opened"), "job"), "j1");
-    EXPECT(!json_object_get(find(run, "alias.set"), "job"));
-    EXPECT_EQ_TEXT(cairn_world_text(find(run, "alias.set"), "reason"), "prod");
-    EXPECT_EQ_TEXT(cairn_world_text(find(run, "alias.removed"), "reason"), "prod");
-    EXPECT(strstr(cairn_world_text(find(run, "policy.set"), "reason"), "\"last\":7") != NULL);
+    SAY("PUT", WORLD_RUN "/aliases/prod", "{\"ref\":\"100\"}");
+    SAY("PUT", WORLD_RUN "/retention", "{\"keep\":{\"last\":7}}");
+    CHANGE("DELETE", WORLD_RUN "/aliases/prod", NULL);
+    GOT(run, EVENTS "?since=0&limit=1000");
+    const char *made = strstr(NAMES(run), "run.created");
+    EXPECT(made && !strstr(made + 1, "run.created")); /* none by the undelete: it was shown */
+    EXPECT_SHOWS(EVENT(run, "attempt.opened"), "job", "j1");
+    EXPECT_SHOWS(EVENT(run, "alias.set"), "alias", "prod", "reason", "prod");
+    EXPECT(!json_object_get(EVENT(run, "alias.set"), "job"));
+    EXPECT_SHOWS(EVENT(run, "alias.removed"), "reason", "prod");
+    EXPECT_HAS(world_text(EVENT(run, "policy.set"), "reason"), "\"last\":7");
     uint64_t number = 0;
     size_t index = 0;
     json_t *item = NULL;
     json_array_foreach(json_object_get(run, "items"), index, item) {
-        EXPECT(cairn_world_number(item, "id") > number);
-        number = cairn_world_number(item, "id");
+        EXPECT(world_number(item, "id") > number);
+        number = world_number(item, "id");
     }
-    EXPECT_CODE(call(&world, "GET", "/v1/runs/llm/none/events", NULL, NULL), CAIRN_NOT_FOUND);
-    REQUIRE_OK(call(&world, "GET", "/v1/events?limit=2", NULL, &third));
+    EXPECT_SAY(CAIRN_NOT_FOUND, "GET", "/v1/runs/llm/none/events", NULL);
+    GOT(third, "/v1/events?limit=2");
     EXPECT_EQ_U64(json_array_size(json_object_get(third, "items")), 2); /* the newest */
-    EXPECT(cairn_world_number(third, "since") >= number);
+    EXPECT(world_number(third, "since") >= number);
 }
 
 TEST(events_are_asked_for_by_kind_and_by_project) {
-    CAIRN_AUTO(world) world = {0};
-    struct cairn_hand hand;
-    struct cairn_hand_save saves[2];
-    REQUIRE(cairn_hand_start(&world, &hand, saves, 2));
-    REQUIRE_OK(call(&world, "PUT", "/v1/runs/other/a", "{}", NULL));
-    REQUIRE_OK(call(&world, "PUT", WORLD_RUN "/aliases/prod", "{\"ref\":\"100\"}", NULL));
+    STARTED(saves, 2);
+    SAY("PUT", "/v1/runs/other/a", "{}");
+    SAY("PUT", WORLD_RUN "/aliases/prod", "{\"ref\":\"100\"}");
     static const char *const cases[][2] = {
         {"/v1/events?since=0&kind=run.created", "run.created run.created"},
         {"/v1/events?since=0&kind=run&project=other", "run.created"},
@@ -145,74 +76,55 @@ TEST(events_are_asked_for_by_kind_and_by_project) {
         {EVENTS "?since=0&kind=token", ""},
     };
     for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
-        CAIRN_AUTO_JSON json_t *page = NULL;
-        char names[400];
-        REQUIRE_OK(call(&world, "GET", cases[i][0], NULL, &page));
-        names_of(page, names, sizeof(names));
-        EXPECT_EQ_TEXT(names, cases[i][1]);
+        GOT(page, cases[i][0]);
+        EXPECT_EQ_TEXT(NAMES(page), cases[i][1]);
     }
-    static const char *const slips[] = {"kind=", "kind=check", "kind=checkpoint.committed,",
-                                        "kind=checkpoint.committed%20", "project=.."};
-    for (size_t i = 0; i < CAIRN_COUNT(slips); i++) {
-        char path[100];
-        snprintf(path, sizeof(path), "/v1/events?%s", slips[i]);
-        EXPECT_CODE(call(&world, "GET", path, NULL, NULL), CAIRN_INVALID);
+    EACH_TEXT(text, "kind=", "kind=check", "kind=checkpoint.committed,",
+              "kind=checkpoint.committed%20", "project=..") {
+        EXPECT_SAY(CAIRN_INVALID, "GET", TEXT("/v1/events?%s", text), NULL);
     }
 }
 
 static json_t *all_events(struct cairn_world *world, json_t *take_before) {
     json_t *page = NULL;
     json_decref(take_before);
-    EXPECT(!call(world, "GET", EVENTS "?since=0&limit=1000", NULL, &page));
+    EXPECT(!cairn_say(world, "GET", EVENTS "?since=0&limit=1000", NULL, &page));
     return page;
 }
 
 TEST(what_a_policy_removes_and_what_is_superseded_says_why) {
-    CAIRN_AUTO(world) world = {0};
-    struct cairn_hand hand, second;
-    struct cairn_hand_save saves[2], third;
+    struct cairn_hand second;
+    struct cairn_hand_save third;
+    STARTED(saves, 2);
     CAIRN_AUTO_JSON json_t *run = NULL;
-    REQUIRE(cairn_hand_start(&world, &hand, saves, 2));
-    REQUIRE_OK(call(&world, "PUT", "/v1/projects/llm/retention", "{\"keep\":{\"last\":2}}", NULL));
-    REQUIRE_OK(cairn_hand_save_all(&hand, 300, 1, "error", 100, &third));
-    REQUIRE_AWAIT((run = all_events(&world, run)) && find(run, "checkpoint.trashed"));
-    const json_t *trashed = find(run, "checkpoint.trashed");
-    EXPECT_EQ_TEXT(cairn_world_text(trashed, "reason"), "by the retention policy of the project");
-    EXPECT_EQ_TEXT(cairn_world_text(trashed, "actor"), "server");
-    EXPECT_EQ_U64(cairn_world_number(trashed, "step"), 100);
-    REQUIRE_OK(cairn_hand_open(&world, &second, "again", hand.attempt, "200", 1));
-    json_decref(run);
-    run = NULL;
-    REQUIRE_OK(call(&world, "GET", EVENTS "?since=0&limit=1000", NULL, &run));
-    EXPECT_EQ_U64(cairn_world_number(find(run, "checkpoint.superseded"), "step"), 300);
+    SAY("PUT", "/v1/projects/llm/retention", "{\"keep\":{\"last\":2}}");
+    REQUIRE_OK(hand_save_all(&hand, 300, 1, "error", 100, &third));
+    REQUIRE_AWAIT((run = all_events(&world, run)) && EVENT(run, "checkpoint.trashed"));
+    EXPECT_SHOWS(EVENT(run, "checkpoint.trashed"), "reason",
+                 "by the retention policy of the project", "actor", "server", "step", "100");
+    REQUIRE_OK(hand_open(&world, &second, "again", hand.attempt, "200", 1));
+    GOT(then, EVENTS "?since=0&limit=1000");
+    EXPECT_SHOWS(EVENT(then, "checkpoint.superseded"), "step", "300");
 }
 
 TEST(events_are_trimmed_from_the_oldest_on_by_count_and_by_age) { /* events.h#3 */
-    CAIRN_AUTO(world) world = {0};
-    CAIRN_AUTO_JSON json_t *page = NULL, *empty = NULL;
-    char body[100];
-    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS("--events-max=10", "--events-age=1h")));
+    INSIDE("--events-max=10", "--events-age=1h");
     for (int i = 0; i < 30; i++) {
-        snprintf(body, sizeof(body), "{\"labels\":{\"n\":\"%d\"}}", i);
-        REQUIRE_OK(call(&world, "PUT", WORLD_RUN, body, NULL));
+        SAY("PUT", WORLD_RUN, TEXT("{\"labels\":{\"n\":\"%d\"}}", i));
     }
-    cairn_inside_round(&world.inside);
-    REQUIRE_OK(call(&world, "GET", "/v1/events?since=0&limit=1000", NULL, &page));
+    inside_round(&world.inside);
+    GOT(page, "/v1/events?since=0&limit=1000");
     EXPECT_EQ_U64(json_array_size(json_object_get(page, "items")), 10);
-    EXPECT_CODE(call(&world, "GET", "/v1/events?since=3", NULL, NULL), CAIRN_CURSOR_EXPIRED);
-    EXPECT_CODE(call(&world, "GET", "/v1/events?since=900000", NULL, NULL), CAIRN_CURSOR_EXPIRED);
-    uint64_t last = cairn_world_number(page, "since");
-    cairn_inside_pass(&world.inside, 3 * UINT64_C(3600000));
-    REQUIRE_OK(call(&world, "GET", "/v1/events?since=0", NULL, &empty));
+    EXPECT_SAY(CAIRN_CURSOR_EXPIRED, "GET", "/v1/events?since=3", NULL);
+    EXPECT_SAY(CAIRN_CURSOR_EXPIRED, "GET", "/v1/events?since=900000", NULL);
+    uint64_t last = world_number(page, "since");
+    inside_pass(&world.inside, 3 * UINT64_C(3600000));
+    GOT(empty, "/v1/events?since=0");
     EXPECT_EQ_U64(json_array_size(json_object_get(empty, "items")), 1); /* the newest stays */
-    EXPECT_EQ_U64(cairn_world_number(empty, "since"), last);
-    REQUIRE_OK(call(&world, "PUT", WORLD_RUN, "{\"labels\":{}}", NULL));
-    json_decref(empty);
-    empty = NULL;
-    char path[100];
-    snprintf(path, sizeof(path), "/v1/events?since=%" PRIu64, last);
-    REQUIRE_OK(call(&world, "GET", path, NULL, &empty));
-    EXPECT_EQ_U64(cairn_world_number(empty, "since"), last + 1); /* no number is given twice */
+    EXPECT_EQ_U64(world_number(empty, "since"), last);
+    SAY("PUT", WORLD_RUN, "{\"labels\":{}}");
+    GOT(next, TEXT("/v1/events?since=%" PRIu64, last));
+    EXPECT_EQ_U64(world_number(next, "since"), last + 1); /* no number is given twice */
 }
 
 /* Longer than what a reason holds. */
@@ -222,25 +134,21 @@ static const char long_policy[] =
     "\",\"f=" WORD "\",\"g=" WORD "\",\"h=" WORD "\"],\"last\":8}}";
 
 static uint64_t last_of(const json_t *event, const char *which) {
-    return cairn_world_number(json_object_get(json_object_get(event, which), "keep"), "last");
+    return world_number(json_object_get(json_object_get(event, which), "keep"), "last");
 }
 
 TEST(policies_stay_in_the_audit_however_many_other_events_there_are_with_both_values_whole) {
-    CAIRN_AUTO(world) world = {0};
-    CAIRN_AUTO_JSON json_t *audit = NULL, *old = NULL;
-    char body[100];
-    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS("--events-max=10", "--events-age=1h")));
-    REQUIRE_OK(call(&world, "PUT", WORLD_RUN, "{}", NULL));
-    REQUIRE_OK(call(&world, "PUT", WORLD_RUN "/retention", "{\"keep\":{\"last\":7}}", NULL));
-    REQUIRE_OK(call(&world, "PUT", WORLD_RUN "/retention", long_policy, NULL));
-    REQUIRE_OK(call(&world, "DELETE", WORLD_RUN "/retention", NULL, NULL));
+    INSIDE("--events-max=10", "--events-age=1h");
+    SAY("PUT", WORLD_RUN, "{}");
+    SAY("PUT", WORLD_RUN "/retention", "{\"keep\":{\"last\":7}}");
+    SAY("PUT", WORLD_RUN "/retention", long_policy);
+    SAY("DELETE", WORLD_RUN "/retention", NULL);
     for (int i = 0; i < 30; i++) {
-        snprintf(body, sizeof(body), "{\"labels\":{\"n\":\"%d\"}}", i);
-        REQUIRE_OK(call(&world, "PUT", WORLD_RUN, body, NULL));
+        SAY("PUT", WORLD_RUN, TEXT("{\"labels\":{\"n\":\"%d\"}}", i));
     }
-    cairn_inside_round(&world.inside);
-    EXPECT_CODE(call(&world, "GET", "/v1/events?since=1", NULL, NULL), CAIRN_CURSOR_EXPIRED);
-    REQUIRE_OK(call(&world, "GET", "/v1/events?since=1&audit=true", NULL, &audit));
+    inside_round(&world.inside);
+    EXPECT_SAY(CAIRN_CURSOR_EXPIRED, "GET", "/v1/events?since=1", NULL);
+    GOT(audit, "/v1/events?since=1&audit=true");
     const json_t *items = json_object_get(audit, "items");
     EXPECT_EQ_U64(json_array_size(items), 3);
     EXPECT(!json_object_get(json_array_get(items, 0), "before"));
@@ -249,28 +157,21 @@ TEST(policies_stay_in_the_audit_however_many_other_events_there_are_with_both_va
     EXPECT_EQ_U64(last_of(json_array_get(items, 1), "after"), 8);
     EXPECT_EQ_U64(last_of(json_array_get(items, 2), "before"), 8);
     EXPECT(!json_object_get(json_array_get(items, 2), "after"));
-    cairn_inside_pass(&world.inside, 3 * UINT64_C(3600000)); /* their age is what ends them */
-    REQUIRE_OK(call(&world, "GET", "/v1/events?since=0&audit=true", NULL, &old));
+    inside_pass(&world.inside, 3 * UINT64_C(3600000)); /* their age is what ends them */
+    GOT(old, "/v1/events?since=0&audit=true");
     EXPECT_EQ_U64(json_array_size(json_object_get(old, "items")), 0);
 }
 
 /* As one that is not mounted. */
-TEST(events_are_trimmed_while_the_store_is_away) /* sweep.h#3 */
-{
-    CAIRN_AUTO(world) world = {0};
-    CAIRN_AUTO_JSON json_t *page = NULL;
-    char body[100], record[400];
-    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS("--events-max=10")));
-    snprintf(record, sizeof(record), "%s/.cairn/store.json", world.store_path);
-    REQUIRE(!unlink(record));
-    cairn_inside_pass(&world.inside, 11 * UINT64_C(60000)); /* its generation is to be raised */
+TEST(events_are_trimmed_while_the_store_is_away) { /* sweep.h#3 */
+    INSIDE("--events-max=10");
+    REQUIRE(!unlink(TEXT("%s/.cairn/store.json", world.store_path)));
+    inside_pass(&world.inside, 11 * UINT64_C(60000)); /* its generation is to be raised */
     for (int i = 0; i < 30; i++) {
-        snprintf(body, sizeof(body), "{\"labels\":{\"n\":\"%d\"}}", i);
-        REQUIRE_OK(call(&world, "PUT", WORLD_RUN, body, NULL));
+        SAY("PUT", WORLD_RUN, TEXT("{\"labels\":{\"n\":\"%d\"}}", i));
     }
-    cairn_inside_round(&world.inside);
-    REQUIRE_OK(call(&world, "GET", "/v1/events?since=0&limit=1000", NULL, &page));
-    EXPECT_EQ_U64(json_array_size(json_object_get(page, "items")), 10);
+    inside_round(&world.inside);
+    EXPECT_GET("/v1/events?since=0&limit=1000", "items.#", "10");
 }
 
 /* ---- long polls and streams ---- */
@@ -281,57 +182,25 @@ static uint64_t count_of(const struct cairn_buf *got, const char *text) {
     return count;
 }
 
-struct poll {
-    struct cairn_rest *rest;
-    char path[100];
-    json_t *page;
-    enum cairn_code code;
-    pthread_t thread;
-    _Atomic int id;
-};
-
-static void *wait_for_event(void *argument) {
-    struct poll *poll = argument;
-    poll->id = gettid();
-    poll->code = cairn_rest_wait(poll->rest, poll->path, 20000, &poll->page, NULL);
-    return NULL;
-}
-
 TEST(a_long_poll_is_answered_by_the_next_event_and_not_by_its_time) {
-    CAIRN_AUTO(world) world = {0};
-    struct cairn_hand hand;
-    struct poll poll = {0};
-    CAIRN_AUTO_JSON json_t *now = NULL;
-    REQUIRE(cairn_hand_start(&world, &hand, NULL, 0));
-    REQUIRE_OK(call(&world, "GET", EVENTS, NULL, &now));
-    snprintf(poll.path, sizeof(poll.path), EVENTS "?since=%" PRIu64,
-             cairn_world_number(now, "since"));
-    char url[64];
-    snprintf(url, sizeof(url), "http://127.0.0.1:%u", world.server.port);
-    struct cairn_rest_options options = {.url = url};
-    REQUIRE_OK(cairn_rest_new(&options, &poll.rest, &err));
-    uint64_t began_ms = cairn_mono_ms();
-    REQUIRE(!pthread_create(&poll.thread, NULL, wait_for_event, &poll));
-    REQUIRE_AWAIT(poll.id && cairn_test_thread_sleeps(poll.id) &&
-                  cairn_raw_all_read(world.server.port));
-    EXPECT_CODE(call(&world, "PUT", WORLD_RUN, "{\"labels\":{\"a\":\"b\"}}", NULL), CAIRN_OK);
-    pthread_join(poll.thread, NULL);
-    EXPECT(cairn_mono_ms() - began_ms < 10000);
-    EXPECT_EQ_U64(poll.code, CAIRN_OK);
-    EXPECT(find(poll.page, "run.annotated") != NULL);
-    json_decref(poll.page);
-    cairn_rest_free(poll.rest);
+    CAIRN_AUTO(calling) poll = {0};
+    JOB(1, "--sweep-interval=50ms");
+    GOT(now, EVENTS);
+    const char *behind = TEXT(EVENTS "?since=%" PRIu64, world_number(now, "since"));
+    REQUIRE(calling_wait(&poll, &world, behind, 20000));
+    REQUIRE_AWAIT(calling_is_held(&poll));
+    SAY("PUT", WORLD_RUN, "{\"labels\":{\"a\":\"b\"}}");
+    EXPECT_CODE(calling_end(&poll), CAIRN_OK);
+    EXPECT(poll.took_ms < 10000);
+    EXPECT(EVENT(poll.reply, "run.annotated") != NULL);
 }
 
 TEST(a_stream_goes_on_behind_the_last_event_that_its_reader_knows) { /* feed.h#1 */
-    CAIRN_AUTO(world) world = {0};
-    struct cairn_hand hand;
-    struct cairn_hand_save saves[2];
     CAIRN_AUTO(buf)
     old = {.limit = CAIRN_MIB}, new = {.limit = CAIRN_MIB}, other = {.limit = CAIRN_MIB};
     struct cairn_raw from_first, from_now, of_other;
-    REQUIRE(cairn_hand_start(&world, &hand, saves, 2));
-    REQUIRE_OK(call(&world, "PUT", "/v1/runs/llm/other", "{}", NULL));
+    STARTED(saves, 2);
+    SAY("PUT", "/v1/runs/llm/other", "{}");
     REQUIRE(cairn_raw_ask_events(&from_first, world.server.port, EVENTS, 1));
     REQUIRE(cairn_raw_ask_events(&from_now, world.server.port, "/v1/events", 0));
     REQUIRE(cairn_raw_ask_events(&of_other, world.server.port, "/v1/runs/llm/other/events", 0));
@@ -341,15 +210,14 @@ TEST(a_stream_goes_on_behind_the_last_event_that_its_reader_knows) { /* feed.h#1
     EXPECT(!strstr(old.data, "id: 1\n"));
     EXPECT(cairn_raw_until(&from_now, &new, ": nothing new", 10000)); /* it is open */
     EXPECT(cairn_raw_until(&of_other, &other, ": nothing new", 10000));
-    REQUIRE_OK(call(&world, "DELETE", saves[0].path, NULL, NULL));
-    REQUIRE_OK(call(&world, "PUT", "/v1/runs/llm/other", "{\"labels\":{\"a\":\"b\"}}", NULL));
+    SAY("DELETE", saves[0].path, NULL);
+    SAY("PUT", "/v1/runs/llm/other", "{\"labels\":{\"a\":\"b\"}}");
     EXPECT(cairn_raw_until(&from_first, &old, "event: checkpoint.trashed\n", 10000));
     EXPECT(cairn_raw_until(&from_now, &new, "event: run.annotated\n", 10000));
     EXPECT(cairn_raw_until(&of_other, &other, "event: run.annotated\n", 10000));
-    EXPECT_EQ_U64(count_of(&new, "event: checkpoint.trashed\n"), 1);
-    EXPECT_EQ_U64(count_of(&new, "event: "), 2);
-    EXPECT_EQ_U64(count_of(&other, "event: "), 1);
-    EXPECT_EQ_U64(count_of(&old, "event: checkpoint.committed\n"), 2);
+    EXPECT_ALL_U64(count_of(&new, "event: checkpoint.trashed\n"), 1, count_of(&new, "event: "), 2,
+                   count_of(&other, "event: "), 1, count_of(&old, "event: checkpoint.committed\n"),
+                   2);
     CAIRN_AUTO(buf) refused = {.limit = CAIRN_MIB};
     struct cairn_raw late;
     REQUIRE(cairn_raw_ask_events(&late, world.server.port, EVENTS, 99999));
@@ -361,10 +229,9 @@ TEST(a_stream_goes_on_behind_the_last_event_that_its_reader_knows) { /* feed.h#1
 }
 
 static uint64_t rss_kib(pid_t pid) {
-    char path[64], line[200];
+    char line[200];
     uint64_t kib = 0;
-    snprintf(path, sizeof(path), "/proc/%d/status", pid);
-    FILE *file = fopen(path, "r");
+    FILE *file = fopen(TEXT("/proc/%d/status", pid), "r");
     while (file && fgets(line, sizeof(line), file))
         if (!strncmp(line, "VmRSS:", 6)) kib = strtoull(line + 6, NULL, 10);
     if (file) fclose(file);
@@ -390,9 +257,8 @@ static bool opens(const struct cairn_world *world, struct cairn_raw *raw, in_add
 }
 
 static bool change_label(struct cairn_world *world, int n) {
-    char body[60];
-    snprintf(body, sizeof(body), "{\"labels\":{\"n\":\"%d\"}}", n);
-    return EXPECT(!call(world, "PUT", WORLD_RUN, body, NULL));
+    const char *body = TEXT("{\"labels\":{\"n\":\"%d\"}}", n);
+    return EXPECT(!cairn_say(world, "PUT", WORLD_RUN, body, NULL));
 }
 
 static bool opens_again(struct cairn_world *world, struct cairn_raw *raw) {
@@ -402,9 +268,8 @@ static bool opens_again(struct cairn_world *world, struct cairn_raw *raw) {
 }
 
 TEST(a_caller_has_no_more_streams_than_one_may_have_and_leaves_others_theirs) {
-    CAIRN_AUTO(world) world = {0};
     struct cairn_raw raws[5] = {0};
-    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--event-streams-per-caller=2"), NULL));
+    WORLD("--event-streams-per-caller=2");
     EXPECT(opens(&world, &raws[0], INADDR_LOOPBACK, 200));
     EXPECT(opens(&world, &raws[1], INADDR_LOOPBACK, 200));
     EXPECT(opens(&world, &raws[2], INADDR_LOOPBACK, 503));
@@ -417,14 +282,12 @@ TEST(a_caller_has_no_more_streams_than_one_may_have_and_leaves_others_theirs) {
 
 /* Half of them never read. */
 TEST(a_thousand_streams_of_which_half_never_read_hold_little_and_hinder_nobody) { /* feed.h#2 */
-    CAIRN_AUTO(world) world = {0};
     struct cairn_raw *raws = calloc(STREAMS, sizeof(*raws));
     struct rlimit files = {4096, 4096};
-    char body[900], filler[700];
+    char filler[700];
     REQUIRE(raws && !setrlimit(RLIMIT_NOFILE, &files));
-    REQUIRE(cairn_world_start(
-        &world, WORLD_ARGS("--event-streams-max=1000", "--event-streams-per-caller=2000"), NULL));
-    REQUIRE_OK(call(&world, "PUT", WORLD_RUN, "{}", NULL));
+    WORLD("--event-streams-max=1000", "--event-streams-per-caller=2000");
+    SAY("PUT", WORLD_RUN, "{}");
     uint64_t before_kib = rss_kib(world.server.pid);
     size_t open = 0;
     for (; open < STREAMS; open++)
@@ -438,17 +301,15 @@ TEST(a_thousand_streams_of_which_half_never_read_hold_little_and_hinder_nobody) 
     filler[sizeof(filler) - 1] = '\0';
     uint64_t slowest_ms = 0;
     for (int i = 0; i < ROUNDS; i++) {
-        snprintf(body, sizeof(body), "{\"labels\":{\"n\":\"%d\"}}", i);
+        const char *body = TEXT("{\"labels\":{\"n\":\"%d\"}}", i);
         uint64_t began_ms = cairn_mono_ms();
-        REQUIRE_OK(call(&world, "PUT", WORLD_RUN, body, NULL));
+        SAY("PUT", WORLD_RUN, body);
         slowest_ms = cairn_max_u64(slowest_ms, cairn_mono_ms() - began_ms);
     }
     uint64_t all = 0;
     for (size_t i = 0; i < STREAMS; i += 2) { /* the others never read */
         CAIRN_AUTO(buf) got = {.limit = CAIRN_MIB};
-        char last[32];
-        snprintf(last, sizeof(last), "id: %d\n", 1 + ROUNDS);
-        if (cairn_raw_until(&raws[i], &got, last, 30000)) all++;
+        if (cairn_raw_until(&raws[i], &got, TEXT("id: %d\n", 1 + ROUNDS), 30000)) all++;
         if (count_of(&got, "event: run.annotated\n") != ROUNDS) all--;
     }
     EXPECT_EQ_U64(all, STREAMS / 2);
@@ -488,19 +349,18 @@ static void note_woken(void *owner) {
     woken->count++;
 }
 
-static enum cairn_code find_last(struct cairn_srv_tx *tx, void *argument, struct cairn_error *why) {
+static enum cairn_code find_last(struct srv_tx *tx, void *argument, struct cairn_error *why) {
     uint64_t first = 0;
-    return cairn_srv_events_bounds(tx, &first, argument, why);
+    return srv_events_bounds(tx, &first, argument, why);
 }
 
 /* Follows all from that number on, and waits; its first comment is taken. */
-static struct cairn_srv_flow follow(struct cairn_srv_feed *feed, uint64_t after,
-                                    struct woken *woken) {
-    const struct cairn_srv_flow_hooks hooks = {pause_none, note_woken, woken};
-    const struct cairn_srv_follow all = {.after = after, .caller = {.kind = CAIRN_SRV_EVERYBODY}};
-    struct cairn_srv_flow flow = {0};
+static struct srv_flow follow(struct srv_feed *feed, uint64_t after, struct woken *woken) {
+    const struct srv_flow_hooks hooks = {pause_none, note_woken, woken};
+    const struct srv_follow all = {.after = after, .caller = {.kind = SRV_EVERYBODY}};
+    struct srv_flow flow = {0};
     char text[200];
-    EXPECT(cairn_srv_feed_follow(feed, &all, &flow, NULL) == CAIRN_OK);
+    EXPECT(srv_feed_follow(feed, &all, &flow, NULL) == CAIRN_OK);
     if (!flow.owner) return flow;
     EXPECT(flow.take(flow.owner, 0, text, sizeof(text), &hooks) > 0);
     EXPECT(flow.take(flow.owner, 0, text, sizeof(text), &hooks) == 0);
@@ -511,22 +371,22 @@ static struct cairn_srv_flow follow(struct cairn_srv_feed *feed, uint64_t after,
 TEST(followers_of_one_event_are_woken_a_few_at_a_time) { /* feed.h#4 */
     CAIRN_AUTO(world) world = {.inside = {.on_disk = true}};
     static struct woken woken;
-    struct cairn_srv_flow followers[FOLLOWERS] = {0};
-    struct cairn_srv_feed *feed = NULL;
-    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct srv_flow followers[FOLLOWERS] = {0};
+    struct srv_feed *feed = NULL;
+    REQUIRE(world_start_inside(&world, NULL));
     uint64_t last = 0;
-    REQUIRE_OK(cairn_srv_catalog_read(world.inside.server.catalog, find_last, &last, &err));
-    REQUIRE_OK(cairn_srv_feed_new(&world.inside.server, &feed, &err));
+    REQUIRE_OK(look_by(world.inside.server.catalog, find_last, &last, &err));
+    REQUIRE_OK(srv_feed_new(&world.inside.server, &feed, &err));
     woken.count = 0;
     for (size_t i = 0; i < FOLLOWERS; i++) followers[i] = follow(feed, last, &woken);
     EXPECT_EQ_U64(woken.count, 0);
-    EXPECT_CODE(cairn_world_call(&world, "PUT", WORLD_RUN, NULL, NULL), CAIRN_OK);
+    EXPECT_CODE(world_call(&world, "PUT", WORLD_RUN, NULL, NULL), CAIRN_OK);
     AWAIT(woken.count >= FOLLOWERS);
     EXPECT_EQ_U64(woken.count, FOLLOWERS);
     for (size_t i = AT_ONCE; i < FOLLOWERS && woken.count == FOLLOWERS; i += AT_ONCE)
         EXPECT(woken.at_us[i] - woken.at_us[i - 1] >= PAUSE_US);
-    cairn_srv_feed_stop(feed);
+    srv_feed_stop(feed);
     for (size_t i = 0; i < FOLLOWERS; i++)
         if (followers[i].owner) followers[i].free(followers[i].owner);
-    cairn_srv_feed_free(feed);
+    srv_feed_free(feed);
 }

@@ -2,185 +2,126 @@
 /* ctest: engines=again */
 /* Faults of the process: a server that was stopped, descriptors that run out, an end and a commit
  * at once (K05, K08, C04). */
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
-#include <unistd.h>
-
-#include "server/nodes/nodes.h"
 #include "tests/server/world.h"
-#include "tests/support/raw.h"
-
-#define MINUTE_MS UINT64_C(60000)
-
-static enum cairn_code heartbeat(struct cairn_hand *hand) {
-    return cairn_world_call(hand->world, "PUT", "/v1/nodes/node-a",
-                            json_pack("{s:{s:s}, s:[{s:s, s:i}], s:[]}", "uploader", "version", "1",
-                                      "attempts", "grant", hand->grant, "unsent", 0, "versions"),
-                            NULL);
-}
 
 #define err world.err /* of the macros */
 
 /* ---- K05: stopped and gone on ---- */
 
-TEST(a_server_that_was_stopped_past_its_deadlines_blames_no_node_for_it) /* K05, Q26 */
-{
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start_inside(&world, NULL));
-    struct cairn_hand hand;
-    struct cairn_hand_save save;
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
-    REQUIRE_OK(heartbeat(&hand));
-    REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
-    cairn_inside_pass(&world.inside, MINUTE_MS);
-    REQUIRE_OK(heartbeat(&hand));
+TEST(a_server_that_was_stopped_past_its_deadlines_blames_no_node_for_it) { /* K05, Q26 */
+    JOB_INSIDE(1);
+    REQUIRE_OK(hand_beat(&hand, "node-a"));
+    BEGUN(save, 1);
+    inside_pass(&world.inside, MINUTE_MS);
+    REQUIRE_OK(hand_beat(&hand, "node-a"));
     /* 20 minutes without a round: the server heard nobody because it did not run. */
     world.inside.clock.mono_ms += 20 * MINUTE_MS;
     world.inside.clock.boot_ms += 20 * MINUTE_MS;
-    cairn_inside_round(&world.inside);
-    CAIRN_AUTO_JSON json_t *now = NULL, *later = NULL;
-    REQUIRE_OK(cairn_world_call(&world, "GET", save.path, NULL, &now));
-    EXPECT_EQ_TEXT(cairn_world_text(now, "state"), "open");
+    inside_round(&world.inside);
+    EXPECT_GET(save.path, "state", "open");
     /* A node that stays silent from here on is found silent as ever. */
-    cairn_inside_pass(&world.inside, 11 * MINUTE_MS);
-    REQUIRE_OK(cairn_world_call(&world, "GET", save.path, NULL, &later));
-    EXPECT(strcmp(cairn_world_text(later, "state"), "open"));
+    inside_pass(&world.inside, 11 * MINUTE_MS);
+    GOT(later, save.path);
+    EXPECT(strcmp(world_text(later, "state"), "open"));
 }
 
-TEST(a_round_that_waits_for_its_store_excuses_no_silent_node) /* K05, Q26 */
-{
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start_inside(&world, NULL));
-    struct cairn_hand hand;
-    struct cairn_hand_save save;
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
-    REQUIRE_OK(heartbeat(&hand));
-    REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
+TEST(a_round_that_waits_for_its_store_excuses_no_silent_node) { /* K05, Q26 */
+    JOB_INSIDE(1);
+    REQUIRE_OK(hand_beat(&hand, "node-a"));
+    BEGUN(save, 1);
     /* No round for 20 minutes, but a thread that was there all the time. */
     for (int i = 0; i < 20; i++) {
         world.inside.clock.mono_ms += MINUTE_MS;
-        cairn_srv_nodes_awake(&world.inside.server);
+        srv_nodes_awake(&world.inside.server);
     }
-    cairn_inside_round(&world.inside);
-    CAIRN_AUTO_JSON json_t *shown = NULL;
-    REQUIRE_OK(cairn_world_call(&world, "GET", save.path, NULL, &shown));
-    EXPECT(strstr(cairn_world_text(shown, "reason"), "node-a was not heard for"));
+    inside_round(&world.inside);
+    GOT(shown, save.path);
+    EXPECT(strstr(world_text(shown, "reason"), "node-a was not heard for"));
 }
 
-TEST(a_clock_that_was_read_before_another_threads_excuses_no_silent_node) /* K05, Q26 */
-{
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start_inside(&world, NULL));
-    struct cairn_hand hand;
-    struct cairn_hand_save save;
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
-    REQUIRE_OK(heartbeat(&hand));
-    REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
+TEST(a_clock_that_was_read_before_another_threads_excuses_no_silent_node) { /* K05, Q26 */
+    JOB_INSIDE(1);
+    REQUIRE_OK(hand_beat(&hand, "node-a"));
+    BEGUN(save, 1);
     for (int i = 0; i < 20; i++) {
         world.inside.clock.mono_ms += MINUTE_MS;
-        cairn_srv_nodes_awake(&world.inside.server);
+        srv_nodes_awake(&world.inside.server);
         world.inside.clock.mono_ms--; /* as the thread saw it that had to wait for the lock */
-        cairn_srv_nodes_awake(&world.inside.server);
+        srv_nodes_awake(&world.inside.server);
         world.inside.clock.mono_ms++;
     }
-    cairn_inside_round(&world.inside);
-    CAIRN_AUTO_JSON json_t *shown = NULL;
-    REQUIRE_OK(cairn_world_call(&world, "GET", save.path, NULL, &shown));
-    EXPECT(strstr(cairn_world_text(shown, "reason"), "node-a was not heard for"));
+    inside_round(&world.inside);
+    GOT(shown, save.path);
+    EXPECT(strstr(world_text(shown, "reason"), "node-a was not heard for"));
 }
 
-TEST(k05_a_server_stopped_by_a_signal_goes_on_where_it_was) /* K05 */
-{
-    CAIRN_AUTO(passing) passing = {0};
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_passing_open(&passing));
-    REQUIRE(cairn_world_start(&world,
-                              WORLD_ARGS("--silence-max=10min", "--sweep-interval=50ms",
-                                         "--open-max=1h", "--trash-grace=0ms"),
-                              passing.env));
-    struct cairn_hand hand;
-    struct cairn_hand_save save, others[2];
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+TEST(k05_a_server_stopped_by_a_signal_goes_on_where_it_was) { /* K05 */
+    WITH(passing, passing, cairn_passing_open(&passing));
+    WITH(world, world,
+         world_start(&world,
+                     WORLD_ARGS("--silence-max=10min", "--sweep-interval=50ms", "--open-max=1h",
+                                "--trash-grace=0ms"),
+                     passing.env));
+    struct cairn_hand_save others[2];
+    HAND(1);
     for (uint64_t i = 0; i < 2; i++)
-        REQUIRE_OK(cairn_hand_save_all(&hand, i + 2, 1, "error", 10, &others[i]));
-    REQUIRE_OK(heartbeat(&hand));
-    REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
+        REQUIRE_OK(hand_save_all(&hand, i + 2, 1, "error", 10, &others[i]));
+    REQUIRE_OK(hand_beat(&hand, "node-a"));
+    BEGUN(save, 1);
     REQUIRE(!kill(world.server.pid, SIGSTOP));
     cairn_passing_pass(&passing, 20 * MINUTE_MS);
     REQUIRE(!kill(world.server.pid, SIGCONT));
     for (unsigned round = 0; round < 2; round++) { /* that of the second goes after the first's */
-        REQUIRE_OK(cairn_world_call(&world, "DELETE", others[round].path, NULL, NULL));
+        ASK("DELETE", others[round].path, NULL);
         REQUIRE_AWAIT(cairn_daemon_logged_times(&world.server, "version.gone") > round);
     }
-    REQUIRE_OK(heartbeat(&hand));
-    json_t *shard = cairn_hand_shard(&save, "x", 0, CAIRN_VIEW("1234"));
-    REQUIRE_OK(cairn_hand_send(&save, json_pack("[o]", shard),
-                               json_pack("[o]", cairn_hand_seal(0, NULL, "x", 4)), NULL));
-    CAIRN_AUTO_JSON json_t *version = NULL;
-    REQUIRE_OK(cairn_hand_wait(&save, &version));
-    EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "committed");
+    REQUIRE_OK(hand_beat(&hand, "node-a"));
+    REQUIRE_OK(hand_put(&save, "x", 0, CAIRN_VIEW("1234")));
+    EXPECT_WAITED(&save, "state", "committed");
 }
 
-TEST(k05_a_writer_that_slept_through_the_next_attempt_is_refused_and_harms_nothing) /* K05, P6 */
-{
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start_inside(&world, NULL));
+TEST(k05_a_writer_that_slept_through_the_next_attempt_is_refused_and_harms_nothing) { /* K05, P6 */
+    INSIDE();
     struct cairn_hand asleep, next;
     struct cairn_hand_save save, good;
-    REQUIRE_OK(cairn_hand_open(&world, &asleep, "j1", 0, "latest", 1));
-    REQUIRE_OK(cairn_hand_begin(&asleep, 5, 1, "error", &save));
-    REQUIRE_OK(cairn_hand_open(&world, &next, "j2", 1, "latest", 1));
-    REQUIRE_OK(cairn_hand_save_all(&next, 5, 1, "error", 10, &good));
-    cairn_inside_round(&world.inside);
+    REQUIRE_OK(hand_open(&world, &asleep, "j1", 0, "latest", 1));
+    REQUIRE_OK(hand_begin(&asleep, 5, 1, "error", &save));
+    REQUIRE_OK(hand_open(&world, &next, "j2", 1, "latest", 1));
+    REQUIRE_OK(hand_save_all(&next, 5, 1, "error", 10, &good));
+    inside_round(&world.inside);
     /* It wakes: its late write touches its own version's keys, and its answer says what it is. */
-    json_t *shard = cairn_hand_shard(&save, "rank-00000/x", 0, CAIRN_VIEW("late"));
-    CAIRN_AUTO_JSON json_t *answer = NULL, *latest = NULL;
-    REQUIRE_OK(cairn_hand_send(&save, json_pack("[o]", shard),
-                               json_pack("[o]", cairn_hand_seal(0, NULL, "rank-00000/x", 4)),
-                               &answer));
-    EXPECT_EQ_TEXT(cairn_world_text(answer, "code"), "stale-attempt");
-    EXPECT_CODE(cairn_world_call(&world, "POST", WORLD_RUN "/checkpoints",
-                                 cairn_hand_begin_body(&asleep, 6, 1, 0, "error"), NULL),
-                CAIRN_STALE_ATTEMPT);
-    cairn_inside_pass(&world.inside, 2 * MINUTE_MS);
-    REQUIRE_OK(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, &latest));
-    EXPECT_EQ_TEXT(cairn_world_text(latest, "version"), good.id.text);
+    json_t *shard = hand_shard(&save, "rank-00000/x", 0, CAIRN_VIEW("late"));
+    CAIRN_AUTO_JSON json_t *answer = NULL;
+    REQUIRE_OK(hand_send(&save, json_pack("[o]", shard),
+                         json_pack("[o]", hand_seal(0, NULL, "rank-00000/x", 4)), &answer));
+    EXPECT_EQ_TEXT(world_text(answer, "code"), "stale-attempt");
+    EXPECT_REFUSED(CAIRN_STALE_ATTEMPT, "POST", WORLD_RUN "/checkpoints",
+                   hand_begin_body(&asleep, 6, 1, 0, "error"));
+    inside_pass(&world.inside, 2 * MINUTE_MS);
+    EXPECT_GET(WORLD_RUN "/checkpoints/latest", "version", good.id.text);
 }
 
 /* ---- C04: an end and a commit at once ---- */
 
 TEST(c04_an_end_that_comes_while_a_commit_is_under_way_is_decided_by_one_transaction) /* C04, Q40 */
 {
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start_inside(&world, NULL));
-    struct cairn_hand hand;
     struct cairn_hand_save first, second;
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    JOB_INSIDE(1);
     for (int commit_wins = 0; commit_wins < 2; commit_wins++) {
         struct cairn_hand_save *save = commit_wins ? &second : &first;
-        REQUIRE_OK(cairn_hand_begin(&hand, 1 + (uint64_t)commit_wins, 1, "error", save));
-        json_t *shard = cairn_hand_shard(save, "x", 0, CAIRN_VIEW("1234"));
-        REQUIRE_OK(cairn_hand_send(save, json_pack("[o]", shard),
-                                   json_pack("[o]", cairn_hand_seal(0, NULL, "x", 4)), NULL));
-        if (commit_wins) cairn_inside_commit(&world.inside);
-        char path[256];
-        snprintf(path, sizeof(path), "%s/fail", save->path);
-        EXPECT_CODE(cairn_world_call(&world, "POST", path,
-                                     json_pack("{s:s, s:s, s:i, s:s}", "grant", hand.grant, "node",
-                                               "node-a", "rank", 0, "reason", "a test"),
-                                     NULL),
-                    commit_wins ? CAIRN_ALREADY_COMMITTED : CAIRN_OK);
-        cairn_inside_round(&world.inside);
-        CAIRN_AUTO_JSON json_t *shown = NULL;
-        REQUIRE_OK(cairn_world_call(&world, "GET", save->path, NULL, &shown));
-        bool committed = !strcmp(cairn_world_text(shown, "state"), "committed");
+        REQUIRE_OK(hand_begin(&hand, 1 + (uint64_t)commit_wins, 1, "error", save));
+        REQUIRE_OK(hand_put(save, "x", 0, CAIRN_VIEW("1234")));
+        if (commit_wins) inside_commit(&world.inside);
+        EXPECT_REFUSED(commit_wins ? CAIRN_ALREADY_COMMITTED : CAIRN_OK, "POST",
+                       TEXT("%s/fail", save->path),
+                       json_pack("{s:s, s:s, s:i, s:s}", "grant", hand.grant, "node", "node-a",
+                                 "rank", 0, "reason", "a test"));
+        inside_round(&world.inside);
+        GOT(shown, save->path);
+        bool committed = !strcmp(world_text(shown, "state"), "committed");
         EXPECT(committed == (commit_wins == 1));
     }
-    CAIRN_AUTO_JSON json_t *latest = NULL;
-    REQUIRE_OK(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, &latest));
-    EXPECT_EQ_TEXT(cairn_world_text(latest, "version"), second.id.text);
+    EXPECT_GET(WORLD_RUN "/checkpoints/latest", "version", second.id.text);
 }
 
 /* ---- K08: descriptors ---- */
@@ -202,7 +143,7 @@ static const char get[] = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
  * although nobody has hung up. */
 static void expect_callers_wait(int spare) {
     CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    REQUIRE(world_start(&world, NULL, NULL));
     struct cairn_raw callers[CALLERS] = {0};
     CAIRN_AUTO(buf) reply = {0};
     bool answered[CALLERS] = {false};
@@ -236,30 +177,19 @@ static void expect_callers_wait(int spare) {
         cairn_raw_release(&callers[i]);
     }
     struct cairn_hand hand;
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(hand_open(&world, &hand, "j1", 0, "latest", 1));
 }
 
-TEST(a_server_that_has_no_descriptor_for_its_first_caller_does_not_spin) /* K08 */
-{
-    expect_callers_wait(0);
-}
+CASE(a_server_that_has_no_descriptor_for_its_first_caller_does_not_spin,
+     expect_callers_wait(0)); /* K08 */
+CASE(callers_beyond_the_descriptors_wait_and_are_served_as_soon_as_there_are_some,
+     expect_callers_wait(6)); /* K08 */
 
-TEST(callers_beyond_the_descriptors_wait_and_are_served_as_soon_as_there_are_some) /* K08 */
-{
-    expect_callers_wait(6);
-}
-
-TEST(callers_beyond_the_bound_wait_while_all_others_are_busy) /* K08, B05 */
-{
-    CAIRN_AUTO(world) world = {0};
-    struct cairn_hand hand;
-    struct cairn_hand_save save;
-    REQUIRE(cairn_world_start(
-        &world, NULL, WORLD_ARGS("CAIRN_CONNECTIONS_MAX=8", "CAIRN_HTTP_CONNECTIONS_MAX=8")));
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
-    REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
-    char wait[400];
-    snprintf(wait, sizeof(wait), "GET %s?wait=3s HTTP/1.1\r\nHost: localhost\r\n\r\n", save.path);
+TEST(callers_beyond_the_bound_wait_while_all_others_are_busy) { /* K08, B05 */
+    WORLD_IN("CAIRN_CONNECTIONS_MAX=8", "CAIRN_HTTP_CONNECTIONS_MAX=8");
+    HAND(1);
+    BEGUN(save, 1);
+    const char *wait = TEXT("GET %s?wait=3s HTTP/1.1\r\nHost: localhost\r\n\r\n", save.path);
     static const char list[] = "GET /v1/runs HTTP/1.1\r\nHost: localhost\r\n\r\n";
     struct cairn_raw callers[12] = {0};
     CAIRN_AUTO(buf) reply = {0};
@@ -279,25 +209,16 @@ TEST(callers_beyond_the_bound_wait_while_all_others_are_busy) /* K08, B05 */
 }
 
 /* The proof opens what it reads, and the manifest is a new file. */
-TEST(k08_a_commit_waits_while_the_server_has_no_descriptors_and_is_made_when_it_has) /* P2 */
-{
-    CAIRN_AUTO(world) world = {0};
-    struct cairn_hand hand;
+TEST(k08_a_commit_waits_while_the_server_has_no_descriptors_and_is_made_when_it_has) { /* P2 */
     struct cairn_hand_save save;
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
-    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 1000, &save));
-    REQUIRE_OK(cairn_hand_begin(&hand, 2, 1, "error", &save));
+    JOB(1);
+    REQUIRE_OK(hand_save_all(&hand, 1, 1, "error", 1000, &save));
+    REQUIRE_OK(hand_begin(&hand, 2, 1, "error", &save));
     REQUIRE_AWAIT(cairn_raw_held(world.server.port) <= 1); /* ours; none of its own test at start */
     REQUIRE(cairn_daemon_spare_files(&world.server, 0));
-    json_t *shard = cairn_hand_shard(&save, "x", 0, CAIRN_VIEW("1234"));
-    REQUIRE_OK(cairn_hand_send(&save, json_pack("[o]", shard),
-                               json_pack("[o]", cairn_hand_seal(0, NULL, "x", 4)), NULL));
+    REQUIRE_OK(hand_put(&save, "x", 0, CAIRN_VIEW("1234")));
     REQUIRE_AWAIT(cairn_daemon_logged(&world.server, "RLIMIT_NOFILE"));
-    CAIRN_AUTO_JSON json_t *open = NULL, *shown = NULL;
-    REQUIRE_OK(cairn_world_call(&world, "GET", save.path, NULL, &open));
-    EXPECT_EQ_TEXT(cairn_world_text(open, "state"), "open");
+    EXPECT_GET(save.path, "state", "open");
     REQUIRE(cairn_daemon_spare_files(&world.server, -1));
-    REQUIRE_OK(cairn_hand_wait(&save, &shown));
-    EXPECT_EQ_TEXT(cairn_world_text(shown, "state"), "committed");
+    EXPECT_WAITED(&save, "state", "committed");
 }

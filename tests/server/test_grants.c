@@ -2,12 +2,8 @@
 /* ctest: engines=again races="full: as server/save and server/http, other requests" */
 /* Who may write what: grants of other attempts, other runs, other stores and other keys (Q6, Q49,
  * V33), and what a heartbeat that names such a grant does to its neighbours. */
-#include <stdio.h>
-
-#include "api/wire/rights.h"
 #include "tests/server/world.h"
 
-#define MINUTE_MS UINT64_C(60000)
 #define NODE "/v1/nodes/node-a"
 
 /* The grant as a server with another key, or of another store, would have signed it. */
@@ -34,15 +30,12 @@ static json_t *beat(json_t *take_attempts) {
 
 #define err world.err /* of the macros */
 
-TEST(a_heartbeat_with_foreign_grants_is_heard_and_names_them) /* V33, Q49 */
-{
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start_inside(&world, NULL));
+TEST(a_heartbeat_with_foreign_grants_is_heard_and_names_them) { /* V33, Q49 */
+    INSIDE();
     struct cairn_hand old, hand;
-    struct cairn_hand_save save;
-    REQUIRE_OK(cairn_hand_open(&world, &old, "j1", 0, "latest", 1));
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j2", 1, "latest", 1));
-    REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
+    REQUIRE_OK(hand_open(&world, &old, "j1", 0, "latest", 1));
+    REQUIRE_OK(hand_open(&world, &hand, "j2", 1, "latest", 1));
+    BEGUN(save, 1);
     char unsigned_by_us[CAIRN_GRANT_BYTES_MAX], of_another_store[CAIRN_GRANT_BYTES_MAX];
     sign_again(&hand, true, false, unsigned_by_us);
     sign_again(&hand, false, true, of_another_store);
@@ -51,27 +44,23 @@ TEST(a_heartbeat_with_foreign_grants_is_heard_and_names_them) /* V33, Q49 */
         json_t *grants = json_pack("[o, o, o, o, o]", grant_item(unsigned_by_us),
                                    grant_item(old.grant), grant_item("cairn1:nonsense"),
                                    grant_item(of_another_store), grant_item(hand.grant));
-        CAIRN_AUTO_JSON json_t *answer = NULL;
-        REQUIRE_OK(cairn_world_call(&world, "PUT", NODE, beat(grants), &answer));
+        ASKED(answer, "PUT", NODE, beat(grants));
         const json_t *foreign = json_object_get(answer, "foreign");
         EXPECT_EQ_U64(json_array_size(foreign), 3);
         static const uint64_t places[] = {0, 2, 3};
         static const char *const codes[] = {"unauthorized", "unauthorized", "forbidden"};
         for (size_t k = 0; k < 3; k++) {
-            EXPECT_EQ_U64(cairn_world_number(json_array_get(foreign, k), "index"), places[k]);
-            EXPECT_EQ_TEXT(cairn_world_text(json_array_get(foreign, k), "code"), codes[k]);
+            EXPECT_EQ_U64(world_number(json_array_get(foreign, k), "index"), places[k]);
+            EXPECT_EQ_TEXT(world_text(json_array_get(foreign, k), "code"), codes[k]);
         }
         const json_t *fenced = json_object_get(answer, "fenced");
         EXPECT_EQ_U64(json_array_size(fenced), 1);
-        EXPECT_EQ_U64(cairn_world_number(json_array_get(fenced, 0), "attempt"), 1);
+        EXPECT_EQ_U64(world_number(json_array_get(fenced, 0), "attempt"), 1);
         const json_t *open = json_array_get(json_object_get(answer, "versions"), 0);
-        EXPECT_EQ_TEXT(cairn_world_text(open, "version"), save.id.text);
-        EXPECT_EQ_TEXT(cairn_world_text(open, "state"), "open");
-        cairn_inside_pass(&world.inside, MINUTE_MS);
+        EXPECT_SHOWS(open, "version", save.id.text, "state", "open");
+        inside_pass(&world.inside, MINUTE_MS);
     }
-    CAIRN_AUTO_JSON json_t *shown = NULL;
-    REQUIRE_OK(cairn_world_call(&world, "GET", save.path, NULL, &shown));
-    EXPECT_EQ_TEXT(cairn_world_text(shown, "state"), "open");
+    EXPECT_GET(save.path, "state", "open");
 }
 
 #undef err
@@ -81,17 +70,16 @@ enum write { BEGIN, REGISTER, SEAL, FAIL, COMMIT, ABORT, WRITES };
 static enum cairn_code try_write(const struct cairn_hand_save *save, enum write what,
                                  const char *grant) {
     struct cairn_world *world = save->hand->world;
-    char path[256];
     json_t *body = json_object();
-    snprintf(path, sizeof(path), "%s/%s", save->path,
-             what == FAIL     ? "fail"
-             : what == COMMIT ? "commit"
-             : what == ABORT  ? "abort"
-                              : "shards");
+    const char *path = TEXT("%s/%s", save->path,
+                            what == FAIL     ? "fail"
+                            : what == COMMIT ? "commit"
+                            : what == ABORT  ? "abort"
+                                             : "shards");
     if (what == BEGIN) {
         json_decref(body);
-        body = cairn_hand_begin_body(save->hand, save->step, save->n, 0, "error");
-        snprintf(path, sizeof(path), WORLD_RUN "/checkpoints");
+        body = hand_begin_body(save->hand, save->step, save->n, 0, "error");
+        path = TEXT(WORLD_RUN "/checkpoints");
     }
     json_object_set_new(body, "grant", json_string(grant));
     if (what != COMMIT && what != ABORT) json_object_set_new(body, "node", json_string("node-a"));
@@ -100,12 +88,12 @@ static enum cairn_code try_write(const struct cairn_hand_save *save, enum write 
         json_object_set_new(body, "reason", json_string("a test"));
     }
     if (what == REGISTER) {
-        json_t *shard = cairn_hand_shard(save, "x", 0, CAIRN_VIEW("1234"));
+        json_t *shard = hand_shard(save, "x", 0, CAIRN_VIEW("1234"));
         json_object_set_new(body, "shards", json_pack("[o]", shard));
     }
     if (what == SEAL)
-        json_object_set_new(body, "seals", json_pack("[o]", cairn_hand_seal(0, NULL, "x", 4)));
-    return cairn_world_call(world, "POST", path, body, NULL);
+        json_object_set_new(body, "seals", json_pack("[o]", hand_seal(0, NULL, "x", 4)));
+    return world_call(world, "POST", path, body, NULL);
 }
 
 /* No write by this grant is taken, and the save is as it was. */
@@ -119,23 +107,19 @@ static void expect_refused(const struct cairn_hand_save *save, const char *grant
                          cairn_code_info(code)->name, cairn_code_info(wanted)->name,
                          world->err.message);
     }
-    EXPECT_EQ_U64(cairn_world_count(world, "SELECT count(*) FROM shards"), 0);
-    EXPECT_EQ_U64(cairn_world_count(world, "SELECT count(*) FROM version_ranks WHERE sealed > 0"),
-                  0);
-    EXPECT_EQ_U64(cairn_world_count(world, "SELECT count(*) FROM versions WHERE state = 0"), 1);
+    EXPECT_ALL_U64(world_count(world, "SELECT count(*) FROM shards"), 0,
+                   world_count(world, "SELECT count(*) FROM version_ranks WHERE sealed > 0"), 0,
+                   world_count(world, "SELECT count(*) FROM versions WHERE state = 0"), 1);
 }
 
 #define err world.err
-TEST(only_the_grant_of_a_versions_own_attempt_writes_to_it) /* P6, C01, Q6 */
-{
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start_inside(&world, NULL));
+TEST(only_the_grant_of_a_versions_own_attempt_writes_to_it) { /* P6, C01, Q6 */
+    INSIDE();
     struct cairn_hand old, hand;
-    struct cairn_hand_save save;
     char foreign[CAIRN_GRANT_BYTES_MAX];
-    REQUIRE_OK(cairn_hand_open(&world, &old, "j1", 0, "latest", 1));
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j2", 1, "latest", 1));
-    REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
+    REQUIRE_OK(hand_open(&world, &old, "j1", 0, "latest", 1));
+    REQUIRE_OK(hand_open(&world, &hand, "j2", 1, "latest", 1));
+    BEGUN(save, 1);
     expect_refused(&save, old.grant, CAIRN_STALE_ATTEMPT);
     sign_again(&hand, true, false, foreign);
     expect_refused(&save, foreign, CAIRN_UNAUTHORIZED);
@@ -145,20 +129,15 @@ TEST(only_the_grant_of_a_versions_own_attempt_writes_to_it) /* P6, C01, Q6 */
     /* A version of attempt 2 that is still open while attempt 3 is the newest: no call makes one,
      * and were there one, the grant of attempt 3 must not write to it. */
     struct cairn_hand newest;
-    REQUIRE_OK(cairn_hand_open(&world, &newest, "j3", 2, "latest", 1));
-    REQUIRE(cairn_world_sql(&world, "UPDATE versions SET state = 0, code = 0, reason = NULL"));
+    REQUIRE_OK(hand_open(&world, &newest, "j3", 2, "latest", 1));
+    REQUIRE(world_sql(&world, "UPDATE versions SET state = 0, code = 0, reason = NULL"));
     expect_refused(&save, newest.grant, CAIRN_FORBIDDEN);
     expect_refused(&save, hand.grant, CAIRN_STALE_ATTEMPT);
 }
 
-TEST(a_grant_of_another_run_writes_nothing) /* P6 */
-{
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start_inside(&world, NULL));
-    struct cairn_hand hand;
-    struct cairn_hand_save save;
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
-    REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
+TEST(a_grant_of_another_run_writes_nothing) { /* P6 */
+    JOB_INSIDE(1);
+    BEGUN(save, 1);
     struct cairn_grant grant;
     char other[CAIRN_GRANT_BYTES_MAX];
     REQUIRE(!cairn_grant_parse(hand.grant, &grant, NULL));
@@ -166,25 +145,18 @@ TEST(a_grant_of_another_run_writes_nothing) /* P6 */
     cairn_grant_sign(&grant, world.inside.server.grant_key, other);
     for (enum write what = BEGIN; what < WRITES; what++)
         EXPECT_CODE(try_write(&save, what, other), CAIRN_FORBIDDEN);
-    EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM versions WHERE state = 0"), 1);
+    EXPECT_ROWS(1, "versions WHERE state = 0");
 }
 
-TEST(a_whole_save_of_an_attempt_that_is_no_longer_the_newest_is_not_committed) /* Q23, C04 */
-{
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start_inside(&world, NULL));
-    struct cairn_hand hand;
-    struct cairn_hand_save save;
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
-    REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
-    json_t *shard = cairn_hand_shard(&save, "x", 0, CAIRN_VIEW("1234"));
-    REQUIRE_OK(cairn_hand_send(&save, json_pack("[o]", shard),
-                               json_pack("[o]", cairn_hand_seal(0, NULL, "x", 4)), NULL));
+TEST(a_whole_save_of_an_attempt_that_is_no_longer_the_newest_is_not_committed) { /* Q23, C04 */
+    JOB_INSIDE(1);
+    BEGUN(save, 1);
+    REQUIRE_OK(hand_put(&save, "x", 0, CAIRN_VIEW("1234")));
     /* The commit is under way: its transaction comes after another attempt's. */
-    REQUIRE(cairn_world_sql(&world, "UPDATE runs SET attempt = 2"));
-    cairn_inside_commit(&world.inside);
-    EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM versions WHERE state = 1"), 0);
-    REQUIRE(cairn_world_sql(&world, "UPDATE runs SET attempt = 1"));
-    cairn_inside_round(&world.inside);
-    EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM versions WHERE state = 1"), 1);
+    REQUIRE(world_sql(&world, "UPDATE runs SET attempt = 2"));
+    inside_commit(&world.inside);
+    EXPECT_ROWS(0, "versions WHERE state = 1");
+    REQUIRE(world_sql(&world, "UPDATE runs SET attempt = 1"));
+    inside_round(&world.inside);
+    EXPECT_ROWS(1, "versions WHERE state = 1");
 }

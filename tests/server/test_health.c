@@ -2,19 +2,7 @@
 /* ctest: engines=again */
 /* What readyz says is what can be done: a row and an object are written and read (health.h#1,
  * health.h#2). */
-#include <errno.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "common/clock.h"
-#include "common/file.h"
-#include "server/db/engine_sqlite.h"
 #include "server/health.h"
-#include "server/settings.h"
-#include "store/open.h"
 #include "tests/server/world.h"
 
 #define err world.err /* of the macros */
@@ -25,7 +13,7 @@ static bool ready_is(struct cairn_world *world, bool wanted, uint64_t wait_ms, j
     for (;;) {
         json_t *said = NULL;
         uint64_t asked_ms = cairn_mono_ms();
-        (void)!cairn_world_call(world, "GET", "/readyz", NULL, &said);
+        (void)!world_call(world, "GET", "/readyz", NULL, &said);
         EXPECT(cairn_mono_ms() - asked_ms < 2000); /* it waits for no disk */
         bool ready = said && json_is_true(json_object_get(said, "ready"));
         if (!said) said = json_incref((json_t *)(uintptr_t)cairn_rest_problem(world->rest));
@@ -37,19 +25,17 @@ static bool ready_is(struct cairn_world *world, bool wanted, uint64_t wait_ms, j
 }
 
 static const char *check(const json_t *said, const char *name) {
-    return cairn_world_text(json_object_get(said, "checks"), name);
+    return world_text(json_object_get(said, "checks"), name);
 }
 
-TEST(a_store_that_cannot_be_written_makes_the_server_not_ready) /* health.h#1 */
-{
+TEST(a_store_that_cannot_be_written_makes_the_server_not_ready) { /* health.h#1 */
     CAIRN_AUTO(world) world = {0};
     CAIRN_AUTO_JSON json_t *said = NULL;
-    char path[400];
-    REQUIRE(cairn_world_start(&world, NULL, WORLD_ARGS("CAIRN_CHECK_INTERVAL=100ms")));
+    REQUIRE(world_start(&world, NULL, WORLD_ARGS("CAIRN_CHECK_INTERVAL=100ms")));
     EXPECT(ready_is(&world, true, 5000, &said));
     EXPECT(json_is_integer(json_object_get(json_object_get(said, "age_ms"), "store")));
     /* store.json is there and can be read; nothing can be put beside it under that name. */
-    snprintf(path, sizeof(path), "%s/.cairn/health.json", world.store_path);
+    const char *path = TEXT("%s/.cairn/health.json", world.store_path);
     REQUIRE_AWAIT(!access(path, F_OK));
     REQUIRE(!unlink(path) || errno == ENOENT);
     for (int i = 0; i < 100 && mkdir(path, 0700); i++) (void)unlink(path);
@@ -63,18 +49,16 @@ TEST(a_store_that_cannot_be_written_makes_the_server_not_ready) /* health.h#1 */
 }
 
 TEST(a_server_that_stops_says_so_in_its_sign) {
-    CAIRN_AUTO(world) world = {0};
-    struct cairn_srv_sign first = {0}, sign = {0}, last = {0};
+    struct srv_sign first = {0}, sign = {0}, last = {0};
     struct cairn_store_record record;
     struct cairn_error none;
-    REQUIRE(cairn_world_start(&world, NULL, WORLD_ARGS("CAIRN_CHECK_INTERVAL=100ms")));
-    REQUIRE_AWAIT(!cairn_srv_sign_read(world.worker, &first, &none));
-    EXPECT_EQ_U64(first.interval_ms, 100);
-    EXPECT_EQ_U64(first.stopped_at, 0);
-    AWAIT(!cairn_srv_sign_read(world.worker, &sign, &none) && sign.mark[0] &&
+    WORLD_IN("CAIRN_CHECK_INTERVAL=100ms");
+    REQUIRE_AWAIT(!srv_sign_read(world.worker, &first, &none));
+    EXPECT_ALL_U64(first.interval_ms, 100, first.stopped_at, 0);
+    AWAIT(!srv_sign_read(world.worker, &sign, &none) && sign.mark[0] &&
           strcmp(sign.mark, first.mark) != 0); /* another one each time */
     REQUIRE(!kill(world.server.pid, SIGTERM) && cairn_daemon_ended(&world.server, 60000));
-    REQUIRE_OK(cairn_srv_sign_read(world.worker, &last, &err));
+    REQUIRE_OK(srv_sign_read(world.worker, &last, &err));
     REQUIRE_OK(cairn_store_record_get(world.worker, 0, &record, &err));
     EXPECT_EQ_U64(last.stopped_at, record.generation);
 }
@@ -84,47 +68,42 @@ TEST(a_catalog_that_takes_no_change_makes_the_server_not_ready_and_readyz_answer
     NEED_SQLITE;
     CAIRN_AUTO(world) world = {0};
     CAIRN_AUTO_JSON json_t *said = NULL;
-    struct cairn_srv_tx *shell = NULL;
-    char path[600];
-    REQUIRE(cairn_world_start(&world, NULL, WORLD_ARGS("CAIRN_CHECK_INTERVAL=100ms")));
+    struct srv_tx *shell = NULL;
+    REQUIRE(world_start(&world, NULL, WORLD_ARGS("CAIRN_CHECK_INTERVAL=100ms")));
     EXPECT(ready_is(&world, true, 5000, &said));
-    snprintf(path, sizeof(path), "%s/catalog.db", world.data_path);
-    REQUIRE_OK(cairn_srv_sqlite_open(path, false, &shell, &err));
-    REQUIRE_OK(cairn_srv_sqlite_exec(shell, "BEGIN IMMEDIATE", &err));
+    REQUIRE_OK(srv_sqlite_open(TEXT("%s/catalog.db", world.data_path), false, &shell, &err));
+    REQUIRE_OK(srv_sqlite_exec(shell, "BEGIN IMMEDIATE", &err));
     EXPECT(ready_is(&world, false, 30000, &said));
     EXPECT(strcmp(check(said, "catalog"), "ok"));
-    REQUIRE_OK(cairn_srv_sqlite_exec(shell, "ROLLBACK", &err));
-    cairn_srv_sqlite_free(shell);
+    REQUIRE_OK(srv_sqlite_exec(shell, "ROLLBACK", &err));
+    srv_sqlite_free(shell);
     EXPECT(ready_is(&world, true, 15000, &said));
 }
 
-TEST(a_transaction_that_fails_makes_the_server_not_ready_at_once) /* health.h#3 */
-{
+TEST(a_transaction_that_fails_makes_the_server_not_ready_at_once) { /* health.h#3 */
     NEED_SQLITE;
     CAIRN_AUTO(world) world = {0};
     CAIRN_AUTO_JSON json_t *said = NULL;
-    struct cairn_srv_tx *shell = NULL;
-    char path[600];
-    REQUIRE(cairn_world_start(&world, NULL, WORLD_ARGS("CAIRN_CHECK_INTERVAL=1h")));
+    struct srv_tx *shell = NULL;
+    REQUIRE(world_start(&world, NULL, WORLD_ARGS("CAIRN_CHECK_INTERVAL=1h")));
     EXPECT(ready_is(&world, true, 5000, &said));
-    snprintf(path, sizeof(path), "%s/catalog.db", world.data_path);
-    REQUIRE_OK(cairn_srv_sqlite_open(path, false, &shell, &err));
-    REQUIRE_OK(cairn_srv_sqlite_exec(shell, "BEGIN IMMEDIATE", &err));
-    EXPECT(cairn_world_call(&world, "PUT", "/v1/runs/a/b", json_object(), NULL));
+    REQUIRE_OK(srv_sqlite_open(TEXT("%s/catalog.db", world.data_path), false, &shell, &err));
+    REQUIRE_OK(srv_sqlite_exec(shell, "BEGIN IMMEDIATE", &err));
+    EXPECT(world_call(&world, "PUT", "/v1/runs/a/b", json_object(), NULL));
     EXPECT(ready_is(&world, false, 0, &said));
-    REQUIRE_OK(cairn_srv_sqlite_exec(shell, "ROLLBACK", &err));
-    cairn_srv_sqlite_free(shell);
+    REQUIRE_OK(srv_sqlite_exec(shell, "ROLLBACK", &err));
+    srv_sqlite_free(shell);
     EXPECT(ready_is(&world, true, 15000, &said)); /* it is looked at again by itself */
 }
 
 static uint64_t notice_ms(const char *catalog, const char *more) {
     char *argv[] = {(char[]){"cairn-server"}, (char[]){"--store=/srv"}, (char *)(uintptr_t)catalog,
                     (char *)(uintptr_t)more, NULL};
-    struct cairn_srv_settings settings = {0};
+    struct srv_settings settings = {0};
     struct cairn_config config = {0};
     bool done = false;
     int argc = more ? 4 : catalog ? 3 : 2;
-    bool read = !cairn_srv_settings_load(argc, argv, &config, &settings, &done, NULL);
+    bool read = !srv_settings_load(argc, argv, &config, &settings, &done, NULL);
     uint64_t ms = settings.stop_notice_ms;
     if (read) cairn_config_release(&config);
     return read ? ms : UINT64_MAX;

@@ -1,15 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: labels=tsan engines=again */
 /* What arrives at the port: malformed shapes, limits and deadlines (B01-B05, B07). */
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
-
-#include "api/wire/routes.h"
-#include "common/clock.h"
 #include "tests/server/world.h"
-#include "tests/support/raw.h"
 #include "tests/support/route_path.h"
 
 struct shape {
@@ -73,10 +65,8 @@ static const struct shape malformed[] = {
     SHAPE("a lower-case version", "GET /livez http/1.1\r\nHost: localhost\r\n\r\n"),
 };
 
-TEST(b03_malformed_requests_are_refused_and_nothing_behind_them_is_parsed) /* B03 */
-{
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
+TEST(b03_malformed_requests_are_refused_and_nothing_behind_them_is_parsed) { /* B03 */
+    WORLD();
     static const char second[] = "GET /version HTTP/1.1\r\nHost: localhost\r\nX: smuggled\r\n\r\n";
     for (size_t i = 0; i < CAIRN_COUNT(malformed); i++) {
         const struct shape *shape = &malformed[i];
@@ -84,8 +74,7 @@ TEST(b03_malformed_requests_are_refused_and_nothing_behind_them_is_parsed) /* B0
         memcpy(bytes, shape->request, shape->size);
         memcpy(bytes + shape->size, second, sizeof(second) - 1);
         CAIRN_AUTO(buf) reply = {0};
-        CAIRN_AUTO(raw) raw = {0};
-        REQUIRE(cairn_raw_open(&raw, world.server.port));
+        WITH(raw, raw, cairn_raw_open(&raw, world.server.port));
         (void)cairn_raw_send(&raw, bytes, shape->size + sizeof(second) - 1);
         int status = cairn_raw_reply(&raw, 5000, &reply);
         cairn_test_check(status == 0 || (status >= 400 && status < 600), __FILE__, __LINE__,
@@ -110,8 +99,7 @@ static const struct shape legal[] = {
 };
 
 TEST(every_spacing_that_rfc_9112_allows_is_taken) {
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    WORLD();
     for (size_t i = 0; i < CAIRN_COUNT(legal); i++) {
         CAIRN_AUTO(buf) reply = {0};
         int status = cairn_raw_exchange(world.server.port, legal[i].request, legal[i].size, &reply);
@@ -193,10 +181,9 @@ static void expect_problem(struct cairn_raw *raw, const struct early *early, boo
                      status, early->status, early->begin, early->again);
     cairn_test_check(reply && strstr(reply, early->detail), __FILE__, __LINE__,
                      "\"%s\" is not said: %.60s%s", early->detail, early->begin, early->again);
-    EXPECT_EQ_U64(occurrences(reply, "Content-Length: "), 1);
-    EXPECT_EQ_U64(occurrences(reply, "Content-Type: application/problem+json"), 1);
-    EXPECT_EQ_U64(occurrences(reply, "\"code\":"), 1);
-    EXPECT_EQ_U64(occurrences(reply, "<html"), 0);
+    EXPECT_ALL_U64(occurrences(reply, "Content-Length: "), 1,
+                   occurrences(reply, "Content-Type: application/problem+json"), 1,
+                   occurrences(reply, "\"code\":"), 1, occurrences(reply, "<html"), 0);
 }
 
 /* Requests that arrive on other connections must not get the answer of one that is refused. */
@@ -207,10 +194,8 @@ static const char *const halves[][2] = {
     {"\r\n", GET "\r\n"},
 };
 
-TEST(what_the_library_refuses_is_one_problem_too) /* server/http/http.h#1 */
-{
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
+TEST(what_the_library_refuses_is_one_problem_too) { /* server/http/http.h#1 */
+    WORLD();
     struct cairn_raw slow[4 * CAIRN_COUNT(halves)];
     for (size_t i = 0; i < CAIRN_COUNT(slow); i++) {
         REQUIRE(cairn_raw_open(&slow[i], world.server.port));
@@ -242,14 +227,11 @@ static const char *const no_requests[] = {
     "\x16\x03\x01\x02\x01\x01\xfc\x03\x03" END, /* TLS */
 };
 
-TEST(a_first_line_of_other_than_three_words_closes_the_connection) /* server/http/http.h#1 */
-{
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
+TEST(a_first_line_of_other_than_three_words_closes_the_connection) { /* server/http/http.h#1 */
+    WORLD();
     for (size_t i = 0; i < CAIRN_COUNT(no_requests); i++) {
         CAIRN_AUTO(buf) reply = {0};
-        CAIRN_AUTO(raw) raw = {0};
-        REQUIRE(cairn_raw_open(&raw, world.server.port));
+        WITH(raw, raw, cairn_raw_open(&raw, world.server.port));
         REQUIRE(cairn_raw_text(&raw, no_requests[i]));
         (void)cairn_raw_text(&raw, GET "\r\n");
         while (cairn_raw_more(&raw, 3000, &reply)) continue;
@@ -298,8 +280,7 @@ static const struct {
 };
 
 TEST(what_a_path_does_not_take_is_a_problem_of_its_status) {
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    WORLD();
     for (size_t i = 0; i < CAIRN_COUNT(refused); i++) {
         CAIRN_AUTO(buf) reply = {0};
         int status = cairn_raw_exchange(world.server.port, refused[i].request,
@@ -315,20 +296,17 @@ TEST(what_a_path_does_not_take_is_a_problem_of_its_status) {
 static int send_whole_first(uint16_t port, const char *head, size_t body_bytes,
                             struct cairn_buf *ret) {
     static const char zeros[64 * CAIRN_KIB];
-    char request[400];
     CAIRN_AUTO(raw) raw = {0};
     if (!cairn_raw_open(&raw, port)) return -1;
-    snprintf(request, sizeof(request), "%sHost: localhost\r\nContent-Length: %zu\r\n\r\n", head,
-             body_bytes);
-    bool sent = cairn_raw_text(&raw, request);
+    bool sent = cairn_raw_text(
+        &raw, TEXT("%sHost: localhost\r\nContent-Length: %zu\r\n\r\n", head, body_bytes));
     for (size_t left = body_bytes; sent && left; left -= cairn_min_u64(left, sizeof(zeros)))
         sent = cairn_raw_send(&raw, zeros, (size_t)cairn_min_u64(left, sizeof(zeros)));
     int status = sent ? cairn_raw_reply(&raw, 5000, ret) : -1;
     return status > 0 && !cairn_raw_closed(&raw, 5000) ? -2 : status;
 }
 
-TEST(a_refusal_reaches_who_sends_the_whole_body_first) /* server/http/http.h#2 */
-{
+TEST(a_refusal_reaches_who_sends_the_whole_body_first) { /* server/http/http.h#2 */
     static const struct {
         int status;
         const char *head;
@@ -345,8 +323,7 @@ TEST(a_refusal_reaches_who_sends_the_whole_body_first) /* server/http/http.h#2 *
          "Origin: http://evil.example\r\n",
          900 * CAIRN_KIB},
     };
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    WORLD();
     for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
         CAIRN_AUTO(buf) reply = {0};
         int status =
@@ -362,37 +339,31 @@ TEST(a_refusal_reaches_who_sends_the_whole_body_first) /* server/http/http.h#2 *
 }
 
 TEST(b01_a_nul_in_a_path_names_no_other_run) {
-    static const char *const paths[] = {"a%00b", "a%00", "%00a", "a%00/checkpoints", "a/%00"};
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    WORLD();
     CAIRN_AUTO(buf) made = {0};
     static const char put[] = "PUT /v1/runs/p/a HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
                               "application/json\r\nContent-Length: 2\r\n\r\n{}";
     EXPECT(cairn_raw_exchange(world.server.port, put, sizeof(put) - 1, &made) == 201);
-    for (size_t i = 0; i < CAIRN_COUNT(paths); i++) {
+    EACH_TEXT(text, "a%00b", "a%00", "%00a", "a%00/checkpoints", "a/%00") {
         CAIRN_AUTO(buf) reply = {0};
         char request[128];
         int size = snprintf(request, sizeof(request),
-                            "GET /v1/runs/p/%s HTTP/1.1\r\nHost: localhost\r\n\r\n", paths[i]);
+                            "GET /v1/runs/p/%s HTTP/1.1\r\nHost: localhost\r\n\r\n", text);
         EXPECT(cairn_raw_exchange(world.server.port, request, (size_t)size, &reply) == 400);
     }
 }
 
-TEST(b04_every_route_refuses_a_query_name_that_it_does_not_have) /* B04 */
-{
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
+TEST(b04_every_route_refuses_a_query_name_that_it_does_not_have) { /* B04 */
+    WORLD();
     for (int i = 0; i < CAIRN_ROUTE_COUNT; i++) {
         const struct cairn_route *route = cairn_route_at((enum cairn_route_id)i);
         CAIRN_AUTO(buf) reply = {0};
-        char path[512], text[1024];
+        char path[512];
         cairn_route_path(route, path);
-        snprintf(text, sizeof(text),
-                 "%s %s?dry_run=1 HTTP/1.1\r\nHost: localhost\r\nX-Cairn: 1\r\n"
-                 "Connection: close\r\n\r\n",
-                 route->method, path);
-        CAIRN_AUTO(raw) raw = {0};
-        REQUIRE(cairn_raw_open(&raw, world.server.port));
+        const char *text = TEXT("%s %s?dry_run=1 HTTP/1.1\r\nHost: localhost\r\nX-Cairn: 1\r\n"
+                                "Connection: close\r\n\r\n",
+                                route->method, path);
+        WITH(raw, raw, cairn_raw_open(&raw, world.server.port));
         REQUIRE(cairn_raw_text(&raw, text));
         while (cairn_raw_more(&raw, 3000, &reply)) continue;
         bool head = !strcmp(route->method, "HEAD");
@@ -424,12 +395,10 @@ static const char *const named[][2] = {
 };
 
 TEST(what_is_wrong_in_a_query_is_told_with_its_name) {
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    WORLD();
     for (size_t i = 0; i < CAIRN_COUNT(named); i++) {
         CAIRN_AUTO(buf) reply = {0};
-        char text[256];
-        snprintf(text, sizeof(text), "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", named[i][0]);
+        const char *text = TEXT("GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", named[i][0]);
         EXPECT(cairn_raw_exchange(world.server.port, text, strlen(text), &reply) >= 400);
         cairn_test_check(reply.data && strstr(reply.data, named[i][1]), __FILE__, __LINE__,
                          "%s: %s is not said", named[i][0], named[i][1]);
@@ -437,8 +406,7 @@ TEST(what_is_wrong_in_a_query_is_told_with_its_name) {
 }
 
 TEST(good_requests_arrive_in_pieces_of_any_size_and_in_a_row) {
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    WORLD();
     static const char good[] = "PUT /v1/runs/a/b HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
                                "application/json; charset=utf-8\r\nX-Odd: \r\nContent-Length: "
                                "24\r\n\r\n{\"labels\":{\"k\":\"value\"}}";
@@ -475,11 +443,8 @@ static uint64_t trickle_ms(uint16_t port, const char *begin, const char *byte) {
     return cairn_mono_ms() - from_ms;
 }
 
-TEST(b05_slow_and_idle_peers_are_cut_at_their_deadline) /* B05 */
-{
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--request-timeout=500ms", "--idle-timeout=500ms"),
-                              NULL));
+TEST(b05_slow_and_idle_peers_are_cut_at_their_deadline) { /* B05 */
+    WORLD("--request-timeout=500ms", "--idle-timeout=500ms");
     uint16_t port = world.server.port;
     EXPECT(trickle_ms(port, "GET /livez", "z") < 3000);
     EXPECT(trickle_ms(port, "GET /livez HTTP/1.1\r\nHost: localhost\r\nX: ", "z") < 3000);
@@ -498,23 +463,16 @@ TEST(b05_slow_and_idle_peers_are_cut_at_their_deadline) /* B05 */
 TEST(g02_it_listens_beyond_loopback_only_with_allow_remote) {
     CAIRN_AUTO(world) world = {0};
     const char *args[] = {"--listen=0.0.0.0:0", NULL};
-    EXPECT(!cairn_world_start(&world, args, NULL));
+    EXPECT(!world_start(&world, args, NULL));
     EXPECT(strstr(world.err.message, "beyond loopback"));
 }
 
 TEST(a_stop_answers_parked_requests_and_ends_cleanly) {
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
-    struct cairn_hand hand;
-    struct cairn_hand_save save;
-    struct cairn_error err = {0};
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "job-1", 0, "latest", 1));
-    REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
+    JOB(1);
+    BEGUN(save, 1);
     CAIRN_AUTO(raw) raw = {0};
     CAIRN_AUTO(buf) reply = {0};
-    char request[400];
-    snprintf(request, sizeof(request), "GET %s?wait=30s HTTP/1.1\r\nHost: localhost\r\n\r\n",
-             save.path);
+    const char *request = TEXT("GET %s?wait=30s HTTP/1.1\r\nHost: localhost\r\n\r\n", save.path);
     REQUIRE(cairn_raw_open(&raw, world.server.port));
     REQUIRE(cairn_raw_text(&raw, request));
     EXPECT(cairn_raw_reply(&raw, 300, &reply) == -1);
@@ -534,23 +492,14 @@ static int ask_runs(struct cairn_raw *raw, struct cairn_buf *reply) {
     return cairn_raw_reply(raw, 30000, reply);
 }
 
-TEST(a_download_that_has_begun_ends_after_a_stop_and_new_requests_get_503) {
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
-    struct cairn_hand hand;
+TEST(a_download_that_has_begun_ends_after_a_stop_and_new_requests_get_503, err) {
     struct cairn_hand_save save;
-    struct cairn_error err = {0};
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "job-1", 0, "latest", 1));
-    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", DOWNLOAD_BYTES, &save));
-    CAIRN_AUTO(raw) raw = {0};
-    CAIRN_AUTO(raw) other = {0};
+    JOB(1);
+    REQUIRE_OK(hand_save_all(&hand, 1, 1, "error", DOWNLOAD_BYTES, &save));
+    CAIRN_AUTO(raw) raw = {0}, other = {0};
     CAIRN_AUTO(buf) reply = {.limit = CAIRN_GIB};
     CAIRN_AUTO(buf) second = {0};
-    char request[400];
-    snprintf(request, sizeof(request),
-             "GET %s/shards/rank-00000%%2Fx/data HTTP/1.1\r\nHost: localhost\r\nConnection: "
-             "close\r\n\r\n",
-             save.path);
+    const char *request = hand_download(&save);
     REQUIRE(cairn_raw_open(&raw, world.server.port));
     REQUIRE(cairn_raw_open(&other, world.server.port));
     REQUIRE(cairn_raw_text(&other, "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"));
@@ -572,50 +521,41 @@ TEST(a_download_that_has_begun_ends_after_a_stop_and_new_requests_get_503) {
     world.server.pid = 0; /* reaped */
 }
 
-TEST(a_stop_is_announced_by_readyz_while_all_else_is_served) {
-    CAIRN_AUTO(world) world = {0};
-    struct cairn_error err = {0};
-    REQUIRE(cairn_world_start(&world, NULL, WORLD_ARGS("CAIRN_STOP_NOTICE=1h")));
-    struct cairn_hand hand;
+TEST(a_stop_is_announced_by_readyz_while_all_else_is_served, err) {
+    WORLD_IN("CAIRN_STOP_NOTICE=1h");
     struct cairn_hand_save save;
     json_t *said = NULL;
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "job-1", 0, "latest", 1));
-    REQUIRE_OK(cairn_world_call(&world, "GET", "/readyz", NULL, &said));
+    HAND(1);
+    REQUIRE_OK(world_call(&world, "GET", "/readyz", NULL, &said));
     EXPECT(json_is_true(json_object_get(said, "ready")));
     REQUIRE(kill(world.server.pid, SIGTERM) == 0);
     uint64_t until_ms = cairn_mono_ms() + 5000;
     while (json_is_true(json_object_get(said, "ready")) && cairn_mono_ms() < until_ms) {
         json_decref(said);
         said = NULL;
-        (void)!cairn_world_call(&world, "GET", "/readyz", NULL, &said);
+        (void)!world_call(&world, "GET", "/readyz", NULL, &said);
         if (!said) said = json_incref((json_t *)(uintptr_t)cairn_rest_problem(world.rest));
     }
     EXPECT(json_is_false(json_object_get(said, "ready")));
-    const char *why = cairn_world_text(json_object_get(said, "checks"), "server");
+    const char *why = world_text(json_object_get(said, "checks"), "server");
     EXPECT(strstr(why, "stopping") != NULL);
     json_decref(said);
     /* A whole save is taken and committed meanwhile. */
-    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 4096, &save));
+    REQUIRE_OK(hand_save_all(&hand, 1, 1, "error", 4096, &save));
     /* A second signal ends it. */
     EXPECT(cairn_daemon_stop(&world.server, SIGTERM, 10000) == 0);
 }
 
-TEST(a_stop_waits_for_a_download_no_longer_than_its_drain_time) {
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start(&world, NULL, WORLD_ARGS("CAIRN_HTTP_DRAIN=700ms")));
-    struct cairn_hand hand;
+TEST(a_stop_waits_for_a_download_no_longer_than_its_drain_time, err) {
+    WORLD_IN("CAIRN_HTTP_DRAIN=700ms");
     struct cairn_hand_save save;
-    struct cairn_error err = {0};
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "job-1", 0, "latest", 1));
-    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", DOWNLOAD_BYTES, &save));
-    CAIRN_AUTO(raw) raw = {0};
-    CAIRN_AUTO(buf) reply = {0};
-    char request[400];
-    snprintf(request, sizeof(request),
-             "GET %s/shards/rank-00000%%2Fx/data HTTP/1.1\r\nHost: localhost\r\n\r\n", save.path);
-    REQUIRE(cairn_raw_open(&raw, world.server.port));
+    HAND(1);
+    REQUIRE_OK(hand_save_all(&hand, 1, 1, "error", DOWNLOAD_BYTES, &save));
+    const char *request =
+        TEXT("GET %s/shards/rank-00000%%2Fx/data HTTP/1.1\r\nHost: localhost\r\n\r\n", save.path);
+    WITH(raw, raw, cairn_raw_open(&raw, world.server.port));
     REQUIRE(cairn_raw_text(&raw, request));
-    REQUIRE(cairn_raw_more(&raw, 5000, &reply)); /* it takes no more */
+    WITH(buf, reply, cairn_raw_more(&raw, 5000, &reply)); /* it takes no more */
     uint64_t from_ms = cairn_mono_ms();
     int status = cairn_daemon_stop(&world.server, SIGTERM, 10000);
     uint64_t took_ms = cairn_mono_ms() - from_ms;

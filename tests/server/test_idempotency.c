@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: engines=again */
 /* Idempotency-Key: what is made is made once, and a repeat is answered with it; tokens.h. */
-#include <stdio.h>
-
-#include "server/db/catalog.h"
-#include "server/ledger/tokens.h"
 #include "tests/server/office.h"
 
-#define say cairn_office_say
+#define say office_say
 #define HEADER "Idempotency-Key: %s\r\n"
 
 static struct cairn_error err;
@@ -24,17 +20,13 @@ static void member_of(const struct cairn_buf *reply, const char *name, char *ret
 static int post(struct office *office, const char *token, const char *key, const char *path,
                 const char *body, const char *member, char *ret, size_t size) {
     CAIRN_AUTO(buf) reply = {.limit = CAIRN_MIB};
-    char header[400];
-    snprintf(header, sizeof(header), HEADER, key);
-    int status = say(office, token, "POST", path, header, body, &reply);
+    int status = say(office, token, "POST", path, TEXT(HEADER, key), body, &reply);
     member_of(&reply, member, ret, size);
     return status;
 }
 
 static size_t tokens_of(struct office *office) {
-    CAIRN_AUTO(buf) reply = {.limit = CAIRN_MIB};
-    EXPECT(say(office, office->admin, "GET", "/v1/tokens", NULL, NULL, &reply) == 200);
-    const char *body = strstr(reply.data, "\r\n\r\n");
+    const char *body = strstr(ANSWER(office, office->admin, "200 GET /v1/tokens"), "\r\n\r\n");
     CAIRN_AUTO_JSON json_t *json = body ? json_loads(body + 4, 0, NULL) : NULL;
     return json_array_size(json_object_get(json, "items"));
 }
@@ -42,9 +34,8 @@ static size_t tokens_of(struct office *office) {
 #define TOKEN "{\"scopes\":[\"read\"],\"project\":\"llm\"}"
 
 TEST(a_token_is_made_once_by_its_key_and_a_repeat_is_told_the_same_text) {
-    AUTO_OFFICE office = {0};
-    char first[200], second[200], other[200], id[40], code[40], path[100];
-    REQUIRE(cairn_office_open(&office));
+    OFFICE();
+    char first[200], second[200], other[200], id[40], code[40];
     size_t before = tokens_of(&office);
     EXPECT(post(&office, office.admin, "k-1", "/v1/tokens", TOKEN, "token", first, 200) == 201);
     EXPECT(post(&office, office.admin, "k-1", "/v1/tokens", TOKEN, "token", second, 200) == 201);
@@ -60,19 +51,17 @@ TEST(a_token_is_made_once_by_its_key_and_a_repeat_is_told_the_same_text) {
     EXPECT_EQ_U64(tokens_of(&office), before + 2);
     /* One that was revoked is not made again. */
     EXPECT(post(&office, office.admin, "k-1", "/v1/tokens", TOKEN, "id", id, 40) == 201);
-    snprintf(path, sizeof(path), "/v1/tokens/%s", id);
-    EXPECT(say(&office, office.admin, "DELETE", path, NULL, NULL, NULL) == 200);
+    SAYS(&office, office.admin, TEXT("200 DELETE /v1/tokens/%s", id));
     EXPECT(post(&office, office.admin, "k-1", "/v1/tokens", TOKEN, "code", code, 40) == 409);
     EXPECT_EQ_U64(tokens_of(&office), before + 1);
 }
 
 TEST(a_key_means_the_same_after_a_restart_of_the_server) {
-    AUTO_OFFICE office = {0};
+    OFFICE();
     char first[200], second[200], code[40];
-    REQUIRE(cairn_office_open(&office));
     EXPECT(post(&office, office.admin, "k-1", "/v1/tokens", TOKEN, "token", first, 200) == 201);
     size_t before = tokens_of(&office);
-    REQUIRE(cairn_world_restart(&office.world, NULL, NULL));
+    REQUIRE(world_restart(&office.world, NULL, NULL));
     EXPECT(post(&office, office.admin, "k-1", "/v1/tokens", TOKEN, "token", second, 200) == 201);
     EXPECT(first[0] && !strcmp(first, second));
     EXPECT_EQ_U64(tokens_of(&office), before);
@@ -81,29 +70,24 @@ TEST(a_key_means_the_same_after_a_restart_of_the_server) {
 }
 
 TEST(one_callers_keys_are_nothing_to_another_one) { /* tokens.h#7 */
-    AUTO_OFFICE office = {0};
-    struct made chief;
+    OFFICE();
     char first[200], second[200];
-    REQUIRE(cairn_office_open(&office));
-    REQUIRE(cairn_office_make(&office, "admin", "llm", 0, &chief));
+    MADE(chief, "admin", "llm");
     EXPECT(post(&office, office.admin, "same", "/v1/tokens", TOKEN, "token", first, 200) == 201);
     EXPECT(post(&office, chief.text, "same", "/v1/tokens", TOKEN, "token", second, 200) == 201);
     EXPECT(first[0] && second[0] && strcmp(first, second) != 0);
 }
 
 TEST(an_operation_that_has_ended_is_the_answer_of_its_repeat) {
-    AUTO_OFFICE office = {0};
+    OFFICE();
     struct cairn_hand hand;
-    struct cairn_hand_save save;
-    char verify[300], path[100], first[64], again[64], other[64];
-    REQUIRE(cairn_office_open(&office));
-    REQUIRE_OK(cairn_hand_open(&office.world, &hand, "j1", 0, "latest", 1));
-    REQUIRE_OK(cairn_hand_save_all(&hand, 100, 1, "error", 10, &save));
-    snprintf(verify, sizeof(verify), "%s/verify", save.path);
+    char first[64], again[64], other[64];
+    REQUIRE_OK(hand_open(&office.world, &hand, "j1", 0, "latest", 1));
+    SAVED(save, 100);
+    const char *verify = TEXT("%s/verify", save.path);
     int begun = post(&office, office.admin, "v-1", verify, "{\"read\":true}", "id", first, 64);
     EXPECT(begun == 202 || begun == 200);
-    snprintf(path, sizeof(path), "/v1/operations/%s?wait=60s", first);
-    EXPECT(say(&office, office.admin, "GET", path, NULL, NULL, NULL) == 200); /* it has ended */
+    SAYS(&office, office.admin, TEXT("200 GET /v1/operations/%s?wait=60s", first)); /* ended */
     EXPECT(post(&office, office.admin, "v-1", verify, "{\"read\":true}", "id", again, 64) == 200);
     EXPECT_EQ_TEXT(again, first);
     (void)post(&office, office.admin, "v-2", verify, "{\"read\":true}", "id", other, 64);
@@ -112,50 +96,45 @@ TEST(an_operation_that_has_ended_is_the_answer_of_its_repeat) {
 }
 
 TEST(a_key_of_more_than_255_bytes_is_refused) {
-    AUTO_OFFICE office = {0};
-    char text[64], key[CAIRN_SRV_IDEMPOTENCY_KEY_MAX + 2];
-    REQUIRE(cairn_office_open(&office));
+    OFFICE();
+    char text[64], key[SRV_IDEMPOTENCY_KEY_MAX + 2];
     memset(key, 'k', sizeof(key));
-    key[CAIRN_SRV_IDEMPOTENCY_KEY_MAX + 1] = '\0';
+    key[SRV_IDEMPOTENCY_KEY_MAX + 1] = '\0';
     EXPECT(post(&office, office.admin, key, "/v1/tokens", TOKEN, "code", text, 64) == 400);
-    key[CAIRN_SRV_IDEMPOTENCY_KEY_MAX] = '\0';
+    key[SRV_IDEMPOTENCY_KEY_MAX] = '\0';
     EXPECT(post(&office, office.admin, key, "/v1/tokens", TOKEN, "code", text, 64) == 201);
 }
 
 struct keeping {
-    char subject[CAIRN_SRV_SUBJECT_BYTES];
+    char subject[SRV_SUBJECT_BYTES];
     bool finds;
 };
 
-static enum cairn_code keep(struct cairn_srv_tx *tx, void *argument, struct cairn_error *ret) {
+static enum cairn_code keep(struct srv_tx *tx, void *argument, struct cairn_error *ret) {
     struct keeping *keeping = argument;
-    return keeping->finds ? cairn_srv_idempotency_find(tx, keeping->subject, ret)
-                          : cairn_srv_idempotency_keep(tx, "made", ret);
+    return keeping->finds ? srv_idempotency_find(tx, keeping->subject, ret)
+                          : srv_idempotency_keep(tx, "made", ret);
 }
 
 static const char *keyed(struct cairn_world *world, const char *caller, int number, bool finds) {
     static struct keeping keeping;
-    char key[24];
-    snprintf(key, sizeof(key), "key-%d", number);
-    const struct cairn_srv_idempotency call = {.caller = caller, .key = key};
+    const struct srv_idempotency call = {.caller = caller, .key = TEXT("key-%d", number)};
     keeping = (struct keeping){.finds = finds};
-    cairn_inside_pass(&world->inside, 1);
-    cairn_srv_actor_set(&(struct cairn_srv_actor){"who", "", &call});
-    EXPECT_CODE(cairn_srv_catalog_write(world->inside.server.catalog, keep, &keeping, &err),
-                CAIRN_OK);
-    cairn_srv_actor_set(NULL);
+    inside_pass(&world->inside, 1);
+    srv_actor_set(&(struct srv_actor){"who", "", &call});
+    EXPECT_CODE(srv_catalog_write(world->inside.server.catalog, keep, &keeping, &err), CAIRN_OK);
+    srv_actor_set(NULL);
     return keeping.subject;
 }
 
 TEST(a_caller_has_its_newest_1000_keys_for_24_hours) {
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start_inside(&world, NULL));
-    for (int i = 0; i <= CAIRN_SRV_IDEMPOTENCY_MAX; i++) (void)keyed(&world, "a", i, false);
+    INSIDE();
+    for (int i = 0; i <= SRV_IDEMPOTENCY_MAX; i++) (void)keyed(&world, "a", i, false);
     (void)keyed(&world, "b", 0, false);
     EXPECT_EQ_TEXT(keyed(&world, "a", 0, true), "");
     EXPECT_EQ_TEXT(keyed(&world, "a", 1, true), "made");
-    EXPECT_EQ_TEXT(keyed(&world, "a", CAIRN_SRV_IDEMPOTENCY_MAX, true), "made");
+    EXPECT_EQ_TEXT(keyed(&world, "a", SRV_IDEMPOTENCY_MAX, true), "made");
     EXPECT_EQ_TEXT(keyed(&world, "b", 0, true), "made"); /* another caller's */
-    cairn_inside_pass(&world.inside, CAIRN_SRV_IDEMPOTENCY_KEPT_MS);
-    EXPECT_EQ_TEXT(keyed(&world, "a", CAIRN_SRV_IDEMPOTENCY_MAX, true), "");
+    inside_pass(&world.inside, SRV_IDEMPOTENCY_KEPT_MS);
+    EXPECT_EQ_TEXT(keyed(&world, "a", SRV_IDEMPOTENCY_MAX, true), "");
 }

@@ -2,10 +2,6 @@
 /* How many commits run side by side: many, but few of those that need much memory. */
 #include "server/guard/jobs.h"
 
-#include <stdatomic.h>
-#include <stdio.h>
-#include <unistd.h>
-
 #include "tests/server/world.h"
 
 #define PAUSE_MS 20
@@ -15,48 +11,44 @@ static struct {
     uint64_t bytes;
 } seen;
 
-static enum cairn_code count_commit(struct cairn_srv *server, struct cairn_store_worker *worker,
+static enum cairn_code count_commit(struct srv *server, struct cairn_store_worker *worker,
                                     const char *version_id, struct cairn_error *err) {
     (void)worker, (void)version_id, (void)err;
-    bool room = cairn_srv_jobs_take_room(server, seen.bytes);
+    bool room = srv_jobs_take_room(server, seen.bytes);
     int now = ++seen.running, most = seen.most;
     while (most < now && !atomic_compare_exchange_weak(&seen.most, &most, now)) {
     }
     cairn_test_pause_ms(PAUSE_MS); /* pause of a stand-in: a commit that takes its time */
     seen.running--;
     seen.done++;
-    if (room) cairn_srv_jobs_give_room(server);
+    if (room) srv_jobs_give_room(server);
     return CAIRN_OK;
 }
 
-static bool no_sweep(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker) {
+static bool no_sweep(struct srv_sweep *sweep, struct cairn_store_worker *worker) {
     (void)sweep, (void)worker;
     return false;
 }
 
 /* The most that ran at once. */
 static int run_commits(struct cairn_world *world, int count, uint64_t bytes) {
-    struct cairn_srv server = {.store = world->inside.server.store,
-                               .settings = world->inside.server.settings};
-    const struct cairn_srv_work work = {count_commit, no_sweep, NULL};
-    struct cairn_srv_jobs *jobs = NULL;
+    struct srv server = {.store = world->inside.server.store,
+                         .settings = world->inside.server.settings};
+    const struct srv_work work = {count_commit, no_sweep, NULL};
+    struct srv_jobs *jobs = NULL;
     seen.running = seen.most = seen.done = 0;
     seen.bytes = bytes;
-    if (cairn_srv_jobs_new(&server, &work, &jobs, &world->err)) return -1;
+    if (srv_jobs_new(&server, &work, &jobs, &world->err)) return -1;
     for (int i = 0; i < count; i++) {
-        char id[CAIRN_VERSION_ID_BYTES];
-        snprintf(id, sizeof(id), "ckpt_%d", i);
-        cairn_srv_jobs_commit(&server, id);
+        srv_jobs_commit(&server, TEXT("ckpt_%d", i));
     }
     AWAIT(seen.done >= count);
-    cairn_srv_jobs_free(jobs);
+    srv_jobs_free(jobs);
     return seen.done == count ? seen.most : -1;
 }
 
-TEST(small_commits_run_side_by_side_and_of_large_ones_two) /* jobs.h#3 */
-{
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start_inside(&world, NULL));
+TEST(small_commits_run_side_by_side_and_of_large_ones_two) { /* jobs.h#3 */
+    INSIDE();
     int small = run_commits(&world, 48, CAIRN_MIB);
     EXPECT(small > 4);
     EXPECT(small <= 16);

@@ -1,18 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: engines=again */
 /* Rank tables, the proof over them, and the layout object (Q33, P1). */
-#include <signal.h>
-#include <stdio.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include "api/documents/digest.h"
-#include "api/documents/manifest.h"
-#include "api/table/dtype.h"
-#include "api/table/table.h"
-#include "common/text.h"
 #include "tests/server/world.h"
-#include "tests/support/raw.h"
 
 /* One flat fragment of the tensor "w" (F32, 100 elements), as this rank's table. */
 struct piece {
@@ -47,55 +36,30 @@ static bool make_table(const struct piece *piece, const char *shard_name, struct
     return true;
 }
 
-static int put_table(const struct cairn_hand *hand, const struct cairn_buf *table,
-                     const char *hex) {
-    if (hand->world->is_inside) {
-        char target[128];
-        snprintf(target, sizeof(target), WORLD_RUN "/tables/%s", hex);
-        return cairn_inside_bytes(&hand->world->inside, "PUT", target, hand->grant,
-                                  cairn_buf_view(table))
-                   ? -1
-                   : hand->world->inside.status;
-    }
-    char head[1200];
-    int size = snprintf(head, sizeof(head),
-                        "PUT " WORLD_RUN "/tables/%s HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
-                        "application/octet-stream\r\nX-Cairn-Grant: %s\r\nContent-Length: %zu\r\n"
-                        "\r\n",
-                        hex, hand->grant, table->size);
-    CAIRN_AUTO(buf) request = {0};
-    CAIRN_AUTO(buf) reply = {0};
-    if (cairn_buf_append(&request, head, (size_t)size, NULL) ||
-        cairn_buf_append(&request, table->data, table->size, NULL))
-        return -1;
-    return cairn_raw_exchange(hand->world->server.port, request.data, request.size, &reply);
-}
-
 /* A save of "w" by two ranks with these pieces; tables are sent when the server wants them. */
 static enum cairn_code send_pieces(struct cairn_hand *hand, uint64_t step,
                                    const struct piece pieces[2], const char *const crcs[2],
                                    struct cairn_hand_save *save) {
     struct cairn_error *err = &hand->world->err;
-    CAIRN_TRY(cairn_hand_begin(hand, step, 1, "error", save));
+    CAIRN_TRY(hand_begin(hand, step, 1, "error", save));
     for (uint32_t rank = 0; rank < 2; rank++) {
         CAIRN_AUTO(buf) table = {0};
-        char hex[65], name[16];
+        char hex[65];
         static uint8_t bytes[400];
         uint64_t size = pieces[rank].count * 4;
-        snprintf(name, sizeof(name), "r%u", rank);
+        const char *name = TEXT("r%u", rank);
         if (!make_table(&pieces[rank], name, &table, hex))
             return cairn_fail(err, CAIRN_INTERNAL, "no table");
-        json_t *seal = cairn_hand_seal(rank, hex, name, size);
+        json_t *seal = hand_seal(rank, hex, name, size);
         if (crcs)
             json_object_set_new(seal, "replicated",
                                 json_pack("[{s:s, s:s}]", "name", "w", "crc32c", crcs[rank]));
-        json_t *shard = cairn_hand_shard(save, name, rank, (struct cairn_view){bytes, size});
-        CAIRN_TRY(cairn_hand_send(save, json_pack("[o]", shard), NULL, NULL));
-        enum cairn_code code = cairn_hand_send(save, NULL, json_pack("[O]", seal), NULL);
+        CAIRN_TRY(hand_register(save, name, rank, (struct cairn_view){bytes, size}));
+        enum cairn_code code = hand_send(save, NULL, json_pack("[O]", seal), NULL);
         if (code == CAIRN_TABLE_UNKNOWN) {
-            if (put_table(hand, &table, hex) != 201)
+            if (hand_table(hand, cairn_buf_view(&table), hex) != 201)
                 return cairn_fail(err, CAIRN_INTERNAL, "the table was not taken");
-            code = cairn_hand_send(save, NULL, json_pack("[O]", seal), NULL);
+            code = hand_send(save, NULL, json_pack("[O]", seal), NULL);
         }
         json_decref(seal);
         CAIRN_TRY(code);
@@ -107,7 +71,7 @@ static enum cairn_code save_pieces(struct cairn_hand *hand, uint64_t step,
                                    const struct piece pieces[2], const char *const crcs[2],
                                    struct cairn_hand_save *save, json_t **ret_version) {
     CAIRN_TRY(send_pieces(hand, step, pieces, crcs, save));
-    return cairn_hand_wait(save, ret_version);
+    return hand_wait(save, ret_version);
 }
 
 static const struct piece halves[2] = {{0, 0, 50, CAIRN_TENSOR_SHARDED},
@@ -115,11 +79,10 @@ static const struct piece halves[2] = {{0, 0, 50, CAIRN_TENSOR_SHARDED},
 
 static bool find_layout(struct cairn_world *world, const struct cairn_hand_save *save,
                         struct cairn_key *ret_key) {
-    struct cairn_version_place place = {{"llm", "seven"}, save->step, save->id};
-    struct cairn_key key;
+    struct cairn_version_place place = hand_place(save);
     CAIRN_AUTO(buf) text = {0};
     CAIRN_AUTO(manifest) manifest = {0};
-    cairn_key_manifest(&place, &key);
+    KEY(key, manifest, save);
     if (cairn_store_get_small(world->worker, key.text, &text, NULL) ||
         cairn_manifest_decode(cairn_buf_view(&text), &manifest, NULL) || !manifest.has_layout)
         return false;
@@ -129,61 +92,47 @@ static bool find_layout(struct cairn_world *world, const struct cairn_hand_save 
 
 #define err world.err /* of the macros */
 
-TEST(a_layout_is_proven_written_once_and_shared_by_the_next_step) /* Q33 */
-{
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
-    struct cairn_hand hand;
+TEST(a_layout_is_proven_written_once_and_shared_by_the_next_step) { /* Q33 */
+    WORLD();
     struct cairn_hand_save first, second;
-    CAIRN_AUTO_JSON json_t *one = NULL, *two = NULL, *tensors = NULL;
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    CAIRN_AUTO_JSON json_t *one = NULL, *two = NULL;
+    HAND(2);
     REQUIRE_OK(save_pieces(&hand, 1, halves, NULL, &first, &one));
-    EXPECT_EQ_TEXT(cairn_world_text(one, "state"), "committed");
+    EXPECT_EQ_TEXT(world_text(one, "state"), "committed");
     REQUIRE_OK(save_pieces(&hand, 2, halves, NULL, &second, &two));
-    EXPECT_EQ_TEXT(cairn_world_text(one, "layout"), cairn_world_text(two, "layout"));
+    EXPECT_EQ_TEXT(world_text(one, "layout"), world_text(two, "layout"));
     struct cairn_key first_key, second_key;
     REQUIRE(find_layout(&world, &first, &first_key));
     REQUIRE(find_layout(&world, &second, &second_key));
     EXPECT_EQ_TEXT(first_key.text, second_key.text);
     EXPECT(strstr(first_key.text, ".layout"));
-    char path[256];
-    snprintf(path, sizeof(path), "%s/tensors?q=w", second.path);
-    REQUIRE_OK(cairn_world_call(&world, "GET", path, NULL, &tensors));
-    const json_t *w = json_array_get(json_object_get(tensors, "items"), 0);
-    EXPECT_EQ_TEXT(cairn_world_text(w, "dtype"), "F32");
-    EXPECT_EQ_U64(cairn_world_number(w, "fragments"), 2);
-    EXPECT_EQ_U64(cairn_world_number(w, "bytes"), 400);
+    GOT(tensors, TEXT("%s/tensors?q=w", second.path));
+    EXPECT_SHOWS(tensors, "items.0.dtype", "F32", "items.0.fragments", "2", "items.0.bytes", "400");
 }
 
-TEST(a_hole_in_a_tensor_aborts_the_version_and_names_tensor_and_region) /* Q22, P1 */
-{
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
-    struct cairn_hand hand;
+TEST(a_hole_in_a_tensor_aborts_the_version_and_names_tensor_and_region) { /* Q22, P1 */
+    WORLD();
     struct cairn_hand_save save;
     CAIRN_AUTO_JSON json_t *version = NULL;
     static const struct piece hole[2] = {{0, 0, 50, CAIRN_TENSOR_SHARDED},
                                          {1, 60, 40, CAIRN_TENSOR_SHARDED}};
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    HAND(2);
     REQUIRE_OK(save_pieces(&hand, 1, hole, NULL, &save, &version));
-    EXPECT(strcmp(cairn_world_text(version, "state"), "committed"));
-    EXPECT(strstr(cairn_world_text(version, "reason"), "w"));
-    EXPECT(strstr(cairn_world_text(version, "reason"), "50"));
+    EXPECT(strcmp(world_text(version, "state"), "committed"));
+    EXPECT(strstr(world_text(version, "reason"), "w"));
+    EXPECT(strstr(world_text(version, "reason"), "50"));
 }
 
-TEST(replicated_tensors_that_differ_are_committed_and_reported) /* commit.h#4 */
-{
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
-    struct cairn_hand hand;
+TEST(replicated_tensors_that_differ_are_committed_and_reported) { /* commit.h#4 */
+    WORLD();
     struct cairn_hand_save save;
     CAIRN_AUTO_JSON json_t *version = NULL;
     static const struct piece whole[2] = {{0, 0, 100, CAIRN_TENSOR_REPLICATED},
                                           {1, 0, 100, CAIRN_TENSOR_REPLICATED}};
     static const char *const crcs[2] = {"00000001", "00000002"};
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    HAND(2);
     REQUIRE_OK(save_pieces(&hand, 1, whole, crcs, &save, &version));
-    EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "committed");
+    EXPECT_EQ_TEXT(world_text(version, "state"), "committed");
     const char *warning =
         json_string_value(json_array_get(json_object_get(version, "warnings"), 0));
     REQUIRE(warning);
@@ -191,31 +140,27 @@ TEST(replicated_tensors_that_differ_are_committed_and_reported) /* commit.h#4 */
 }
 
 TEST(tables_are_only_taken_whole_sound_and_with_a_grant) {
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
-    struct cairn_hand hand;
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
-    CAIRN_AUTO(buf) table = {0};
-    char hex[65], path[256];
-    REQUIRE(make_table(&halves[0], "r0", &table, hex));
-    snprintf(path, sizeof(path), WORLD_RUN "/tables/%s", hex);
+    JOB(2);
+    char hex[65];
+    WITH(buf, table, make_table(&halves[0], "r0", &table, hex));
+    const char *path = TEXT(WORLD_RUN "/tables/%s", hex);
     EXPECT_CODE(
         cairn_rest_bytes(world.rest, "HEAD", path, NULL, (struct cairn_view){0}, NULL, NULL, &err),
         CAIRN_NOT_FOUND);
-    EXPECT(put_table(&hand, &table, hex) == 201);
-    EXPECT(put_table(&hand, &table, hex) == 200);
+    EXPECT(hand_table(&hand, cairn_buf_view(&table), hex) == 201);
+    EXPECT(hand_table(&hand, cairn_buf_view(&table), hex) == 200);
     EXPECT_CODE(
         cairn_rest_bytes(world.rest, "HEAD", path, NULL, (struct cairn_view){0}, NULL, NULL, &err),
         CAIRN_OK);
     table.data[0] ^= 1;
-    EXPECT(put_table(&hand, &table, hex) == 422); /* not that digest */
+    EXPECT(hand_table(&hand, cairn_buf_view(&table), hex) == 422); /* not that digest */
     uint8_t digest[32];
     cairn_table_digest(cairn_buf_view(&table), digest);
     cairn_hex_encode(digest, 32, hex);
-    EXPECT(put_table(&hand, &table, hex) == 422); /* its digest, but no table */
+    EXPECT(hand_table(&hand, cairn_buf_view(&table), hex) == 422); /* its digest, but no table */
     struct cairn_hand stranger = hand;
     stranger.grant[strlen(stranger.grant) - 1] ^= 1;
-    EXPECT(put_table(&stranger, &table, hex) == 401);
+    EXPECT(hand_table(&stranger, cairn_buf_view(&table), hex) == 401);
 }
 
 /* Part number `part` of `of`, of half of its bytes each; more: of the query. */
@@ -223,9 +168,8 @@ static int put_part_for(const struct cairn_hand *hand, const struct cairn_buf *t
                         const char *hex, unsigned part, unsigned of, const char *more) {
     size_t half = table->size / 2, size = part == 1 ? half : table->size - half;
     struct cairn_buf piece = {.data = table->data + (part == 1 ? 0 : half), .size = size};
-    char target[100];
-    snprintf(target, sizeof(target), "%s?part=%u&of=%u%s", hex, part, of, more);
-    return put_table(hand, &piece, target);
+    const char *target = TEXT("%s?part=%u&of=%u%s", hex, part, of, more);
+    return hand_table(hand, cairn_buf_view(&piece), target);
 }
 static int put_part(const struct cairn_hand *hand, const struct cairn_buf *table, const char *hex,
                     unsigned part, unsigned of) {
@@ -233,14 +177,10 @@ static int put_part(const struct cairn_hand *hand, const struct cairn_buf *table
 }
 
 TEST(a_table_in_parts_is_one_with_its_last_part_and_parts_that_make_none_are_dropped) {
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
-    struct cairn_hand hand;
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
-    CAIRN_AUTO(buf) table = {0};
-    char hex[65], path[256];
-    REQUIRE(make_table(&halves[0], "r0", &table, hex));
-    snprintf(path, sizeof(path), WORLD_RUN "/tables/%s", hex);
+    JOB(2);
+    char hex[65];
+    WITH(buf, table, make_table(&halves[0], "r0", &table, hex));
+    const char *path = TEXT(WORLD_RUN "/tables/%s", hex);
     EXPECT(put_part(&hand, &table, hex, 2, 2) == 409); /* the first one is not there */
     EXPECT(put_part(&hand, &table, hex, 1, 2) == 202);
     EXPECT(put_part(&hand, &table, hex, 1, 2) == 202);
@@ -267,59 +207,41 @@ TEST(a_table_in_parts_is_one_with_its_last_part_and_parts_that_make_none_are_dro
 }
 
 TEST(a_body_that_was_sent_in_parts_counts_as_if_it_had_come_with_its_call) {
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
-    struct cairn_hand hand;
-    struct cairn_hand_save save;
     static const uint8_t bytes[100];
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
-    REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
-    json_t *shard = cairn_hand_shard(&save, "x", 0, (struct cairn_view){bytes, sizeof(bytes)});
+    JOB(1);
+    BEGUN(save, 1);
+    json_t *shard = hand_shard(&save, "x", 0, (struct cairn_view){bytes, sizeof(bytes)});
     CAIRN_AUTO_JSON json_t *json =
         json_pack("{s:s, s:s, s:[o], s:[o]}", "grant", hand.grant, "node", "node-a", "shards",
-                  shard, "seals", cairn_hand_seal(0, NULL, "x", sizeof(bytes)));
+                  shard, "seals", hand_seal(0, NULL, "x", sizeof(bytes)));
     CAIRN_AUTO(buf) body = {0};
     REQUIRE(json && !cairn_json_dump(json, &body, NULL));
     uint8_t digest[32];
-    char hex[65], path[400];
+    char hex[65];
     cairn_table_digest(cairn_buf_view(&body), digest);
     cairn_hex_encode(digest, 32, hex);
-    snprintf(path, sizeof(path), "%s/shards?digest=%s&of=2", save.path, hex);
+    const char *path = TEXT("%s/shards?digest=%s&of=2", save.path, hex);
     EXPECT(put_part_for(&hand, &body, hex, 1, 2, "&for=shards") == 202);
-    EXPECT_CODE(cairn_world_call(&world, "POST", path, json_object(), NULL), CAIRN_TABLE_UNKNOWN);
+    EXPECT_REFUSED(CAIRN_TABLE_UNKNOWN, "POST", path, json_object());
     EXPECT(put_part_for(&hand, &body, hex, 2, 2, "&for=shards") == 202);
-    EXPECT_CODE(cairn_world_call(&world, "POST", path, json_object(), NULL), CAIRN_OK);
-    CAIRN_AUTO_JSON json_t *version = NULL;
-    REQUIRE_OK(cairn_hand_wait(&save, &version));
-    EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "committed");
+    EXPECT_CODE(world_call(&world, "POST", path, json_object(), NULL), CAIRN_OK);
+    EXPECT_WAITED(&save, "state", "committed");
     /* its parts have gone */
-    EXPECT_CODE(cairn_world_call(&world, "POST", path, json_object(), NULL), CAIRN_TABLE_UNKNOWN);
+    EXPECT_REFUSED(CAIRN_TABLE_UNKNOWN, "POST", path, json_object());
     EXPECT(put_part_for(&hand, &body, hex, 1, 2, "&for=tables") == 400);
-    snprintf(path, sizeof(path), "%s/shards?digest=%s", save.path, hex);
-    EXPECT_CODE(cairn_world_call(&world, "POST", path, json_object(), NULL), CAIRN_INVALID);
+    EXPECT_REFUSED(CAIRN_INVALID, "POST", TEXT("%s/shards?digest=%s", save.path, hex),
+                   json_object());
 }
 
 TEST(a_server_killed_after_the_layout_object_goes_on) {
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(
-        cairn_world_start(&world, NULL, WORLD_ARGS("CAIRN_CRASH_AT=server.commit.after_layout")));
-    struct cairn_hand hand;
+    WORLD_IN("CAIRN_CRASH_AT=server.commit.after_layout");
     struct cairn_hand_save save;
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    HAND(2);
     (void)!save_pieces(&hand, 1, halves, NULL, &save, NULL);
     REQUIRE(cairn_daemon_ended(&world.server, 20000));
     EXPECT(WIFSIGNALED(world.server.status) && WTERMSIG(world.server.status) == SIGKILL);
-    REQUIRE(cairn_world_restart(&world, NULL, NULL));
-    CAIRN_AUTO_JSON json_t *version = NULL;
-    REQUIRE_OK(cairn_hand_wait(&save, &version));
-    EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "committed");
-}
-
-#define HOUR_MS UINT64_C(3600000)
-
-static bool is_there(struct cairn_world *world, const struct cairn_key *key) {
-    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key->text};
-    return cairn_store_perform(world->worker, &head, NULL) == CAIRN_OK;
+    REQUIRE(world_restart(&world, NULL, NULL));
+    EXPECT_WAITED(&save, "state", "committed");
 }
 
 /* Two versions with one layout, which the first of them wrote. */
@@ -328,7 +250,7 @@ static bool saved_twice(struct cairn_world *world, struct cairn_hand *hand,
     for (uint64_t i = 0; i < 2; i++) {
         CAIRN_AUTO_JSON json_t *version = NULL;
         if (save_pieces(hand, i + 1, halves, NULL, &saves[i], &version) ||
-            strcmp(cairn_world_text(version, "state"), "committed"))
+            strcmp(world_text(version, "state"), "committed"))
             return false;
     }
     struct cairn_key of_first;
@@ -336,117 +258,84 @@ static bool saved_twice(struct cairn_world *world, struct cairn_hand *hand,
            !strcmp(of_first.text, ret_key->text);
 }
 
-TEST(a_layout_is_swept_only_when_no_version_names_it_any_more) /* Q33, V20 */
-{
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS("--trash-grace=1h")));
-    struct cairn_hand hand;
-    struct cairn_hand_save saves[2];
-    struct cairn_key key;
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
-    REQUIRE(saved_twice(&world, &hand, saves, &key));
-    cairn_inside_pass(&world.inside, 60 * HOUR_MS);
-    EXPECT(is_there(&world, &key));
-    REQUIRE_OK(cairn_world_call(&world, "DELETE", saves[0].path, NULL, NULL));
-    cairn_inside_pass(&world.inside, 60 * HOUR_MS);
-    EXPECT(is_there(&world, &key));
-    REQUIRE_OK(cairn_world_call(&world, "DELETE", saves[1].path, NULL, NULL));
-    cairn_inside_pass(&world.inside, 24 * HOUR_MS);
-    EXPECT(is_there(&world, &key));
-    cairn_inside_pass(&world.inside, 30 * HOUR_MS);
-    EXPECT(!is_there(&world, &key));
+#define TWICE(...)                                                                                 \
+    JOB_INSIDE(__VA_ARGS__);                                                                       \
+    struct cairn_hand_save saves[2];                                                               \
+    struct cairn_key key;                                                                          \
+    REQUIRE(saved_twice(&world, &hand, saves, &key))
+
+TEST(a_layout_is_swept_only_when_no_version_names_it_any_more) { /* Q33, V20 */
+    TWICE(2, "--trash-grace=1h");
+    inside_pass(&world.inside, 60 * HOUR_MS);
+    EXPECT(world_holds(&world, &key));
+    ASK("DELETE", saves[0].path, NULL);
+    inside_pass(&world.inside, 60 * HOUR_MS);
+    EXPECT(world_holds(&world, &key));
+    ASK("DELETE", saves[1].path, NULL);
+    inside_pass(&world.inside, 24 * HOUR_MS);
+    EXPECT(world_holds(&world, &key));
+    inside_pass(&world.inside, 30 * HOUR_MS);
+    EXPECT(!world_holds(&world, &key));
 }
 
-TEST(a_layout_object_that_somebody_removed_is_written_again_by_the_next_save) /* Q33 */
-{
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start_inside(&world, NULL));
-    struct cairn_hand hand;
+TEST(a_layout_object_that_somebody_removed_is_written_again_by_the_next_save) { /* Q33 */
+    INSIDE();
     struct cairn_hand_save saves[2], third;
     struct cairn_key key;
     CAIRN_AUTO_JSON json_t *version = NULL;
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    HAND(2);
     REQUIRE(saved_twice(&world, &hand, saves, &key));
     REQUIRE(!cairn_store_delete(world.worker, key.text, NULL));
     REQUIRE_OK(save_pieces(&hand, 3, halves, NULL, &third, &version));
-    EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "committed");
-    EXPECT(is_there(&world, &key));
+    EXPECT_EQ_TEXT(world_text(version, "state"), "committed");
+    EXPECT(world_holds(&world, &key));
 }
 
-TEST(a_layout_outlives_the_version_that_wrote_it) /* Q33 */
-{
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS("--trash-grace=1h")));
-    struct cairn_hand hand;
-    struct cairn_hand_save saves[2];
-    struct cairn_key key;
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
-    REQUIRE(saved_twice(&world, &hand, saves, &key));
-    REQUIRE_OK(cairn_world_call(&world, "DELETE", saves[0].path, NULL, NULL));
-    cairn_inside_pass(&world.inside, 2 * HOUR_MS);
-    EXPECT_CODE(cairn_world_call(&world, "GET", saves[0].path, NULL, NULL), CAIRN_DELETED);
-    EXPECT(is_there(&world, &key));
-    char path[256];
-    CAIRN_AUTO_JSON json_t *tensors = NULL;
-    snprintf(path, sizeof(path), "%s/tensors", saves[1].path);
-    REQUIRE_OK(cairn_world_call(&world, "GET", path, NULL, &tensors));
-    EXPECT_EQ_U64(json_array_size(json_object_get(tensors, "items")), 1);
+TEST(a_layout_outlives_the_version_that_wrote_it) { /* Q33 */
+    TWICE(2, "--trash-grace=1h");
+    ASK("DELETE", saves[0].path, NULL);
+    inside_pass(&world.inside, 2 * HOUR_MS);
+    EXPECT_REFUSED(CAIRN_DELETED, "GET", saves[0].path, NULL);
+    EXPECT(world_holds(&world, &key));
+    EXPECT_GET(TEXT("%s/tensors", saves[1].path), "items.#", "1");
 }
 
 /* A backup from before the second save: it knows of nobody who names the layout. */
 static bool forget_second(struct cairn_world *world) {
-    return cairn_world_sql(world, "DELETE FROM version_ranks WHERE version IN (SELECT version FROM "
-                                  "versions WHERE step = 2)") &&
-           cairn_world_sql(world, "DELETE FROM versions WHERE step = 2");
+    return world_sql(world, "DELETE FROM version_ranks WHERE version IN (SELECT version FROM "
+                            "versions WHERE step = 2)") &&
+           world_sql(world, "DELETE FROM versions WHERE step = 2");
 }
 
-TEST(d07_no_layout_of_a_frozen_run_is_swept_since_the_store_knows_who_names_it) /* Q33, Q36 */
-{
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS("--trash-grace=1h")));
-    struct cairn_hand hand;
-    struct cairn_hand_save saves[2];
-    struct cairn_key key;
-    char path[256];
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
-    REQUIRE(saved_twice(&world, &hand, saves, &key));
-    REQUIRE_OK(cairn_world_call(&world, "DELETE", saves[0].path, NULL, NULL));
-    cairn_inside_pass(&world.inside, 2 * HOUR_MS);
+TEST(d07_no_layout_of_a_frozen_run_is_swept_since_the_store_knows_who_names_it) { /* Q33, Q36 */
+    TWICE(2, "--trash-grace=1h");
+    ASK("DELETE", saves[0].path, NULL);
+    inside_pass(&world.inside, 2 * HOUR_MS);
     REQUIRE(forget_second(&world));
-    REQUIRE_OK(cairn_inside_restart(&world.inside));
-    cairn_inside_pass(&world.inside, 50 * HOUR_MS); /* nobody reconciles: a store is away, say */
-    EXPECT_CODE(cairn_world_call(&world, "GET", WORLD_RUN, NULL, NULL), CAIRN_CATALOG_BEHIND);
-    EXPECT(is_there(&world, &key));
-    (void)!cairn_world_call(&world, "POST", WORLD_RUN "/reconcile", NULL, NULL);
-    cairn_inside_pass(&world.inside, HOUR_MS);
-    CAIRN_AUTO_JSON json_t *tensors = NULL;
-    snprintf(path, sizeof(path), "%s/tensors", saves[1].path);
-    REQUIRE_OK(cairn_world_call(&world, "GET", path, NULL, &tensors));
-    EXPECT_EQ_U64(json_array_size(json_object_get(tensors, "items")), 1);
+    REQUIRE_OK(inside_restart(&world.inside));
+    inside_pass(&world.inside, 50 * HOUR_MS); /* nobody reconciles: a store is away, say */
+    EXPECT_REFUSED(CAIRN_CATALOG_BEHIND, "GET", WORLD_RUN, NULL);
+    EXPECT(world_holds(&world, &key));
+    (void)!world_call(&world, "POST", WORLD_RUN "/reconcile", NULL, NULL);
+    inside_pass(&world.inside, HOUR_MS);
+    EXPECT_GET(TEXT("%s/tensors", saves[1].path), "items.#", "1");
 }
 
-TEST(a_layout_object_of_other_tables_is_damage) /* P3, P14 */
-{
+TEST(a_layout_object_of_other_tables_is_damage) { /* P3, P14 */
     static const struct piece others[2] = {{0, 0, 40, CAIRN_TENSOR_SHARDED},
                                            {1, 40, 60, CAIRN_TENSOR_SHARDED}};
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start_inside(&world, NULL));
-    struct cairn_hand hand;
+    INSIDE();
     struct cairn_hand_save one, two;
     struct cairn_key own, foreign;
     CAIRN_AUTO_JSON json_t *first = NULL, *second = NULL;
-    CAIRN_AUTO(buf) bytes = {0};
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    HAND(2);
     REQUIRE_OK(save_pieces(&hand, 1, halves, NULL, &one, &first));
     REQUIRE_OK(save_pieces(&hand, 2, others, NULL, &two, &second));
     REQUIRE(find_layout(&world, &one, &own) && find_layout(&world, &two, &foreign));
-    REQUIRE_OK(cairn_store_get_small(world.worker, foreign.text, &bytes, &err));
-    struct cairn_store_request put = {
-        .op = CAIRN_STORE_PUT, .key = own.text, .body = cairn_buf_view(&bytes)};
-    REQUIRE_OK(cairn_store_perform(world.worker, &put, &err));
-    char path[256];
-    snprintf(path, sizeof(path), "%s/tensors", one.path);
-    EXPECT_CODE(cairn_world_call(&world, "GET", path, NULL, NULL), CAIRN_CORRUPT);
+    WITH_OK(buf, bytes, cairn_store_get_small(world.worker, foreign.text, &bytes, &err));
+    PERFORMED(put, world.worker,
+              {.op = CAIRN_STORE_PUT, .key = own.text, .body = cairn_buf_view(&bytes)});
+    EXPECT_REFUSED(CAIRN_CORRUPT, "GET", TEXT("%s/tensors", one.path), NULL);
     EXPECT(strstr(err.message, own.text + strlen(own.text) - 30));
 }
 
@@ -461,7 +350,7 @@ static bool drop_object(struct cairn_world *world, const struct cairn_key *key) 
  * The shards go too, since these tests send the bytes of a save again with its report. */
 static bool forget_both(struct cairn_world *world, const struct cairn_hand_save saves[2]) {
     for (int i = 0; i < 2; i++) {
-        struct cairn_version_place place = {{"llm", "seven"}, saves[i].step, saves[i].id};
+        struct cairn_version_place place = hand_place(&saves[i]);
         struct cairn_key record, shards[2];
         cairn_key_committed(&place, &record);
         cairn_key_shard(&place, CAIRN_VIEW("r0"), &shards[0]);
@@ -470,8 +359,8 @@ static bool forget_both(struct cairn_world *world, const struct cairn_hand_save 
             !drop_object(world, &shards[1]))
             return false;
     }
-    return cairn_world_sql(world, "DELETE FROM versions") &&
-           cairn_world_sql(world, "DELETE FROM layouts") && !cairn_inside_restart(&world->inside);
+    return world_sql(world, "DELETE FROM versions") && world_sql(world, "DELETE FROM layouts") &&
+           !inside_restart(&world->inside);
 }
 
 static void expect_told_again(struct cairn_hand *hand, const struct cairn_hand_save *before,
@@ -480,26 +369,21 @@ static void expect_told_again(struct cairn_hand *hand, const struct cairn_hand_s
     struct cairn_hand_save again;
     struct cairn_key key = {0};
     CAIRN_AUTO_JSON json_t *version = NULL, *tensors = NULL;
-    char path[256];
     EXPECT(!save_pieces(hand, before->step, halves, NULL, &again, &version));
-    EXPECT_EQ_TEXT(again.id.text, before->id.text);
-    EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "committed");
+    EXPECT_ALL_TEXT(again.id.text, before->id.text, world_text(version, "state"), "committed");
     EXPECT(find_layout(world, &again, &key));
     EXPECT_EQ_TEXT(key.text, layout->text);
-    EXPECT(is_there(world, layout));
-    snprintf(path, sizeof(path), "%s/tensors", before->path);
-    EXPECT(!cairn_world_call(world, "GET", path, NULL, &tensors));
+    EXPECT(world_holds(world, layout));
+    EXPECT(!world_call(world, "GET", TEXT("%s/tensors", before->path), NULL, &tensors));
     EXPECT_EQ_U64(json_array_size(json_object_get(tensors, "items")), 1);
 }
 
 TEST(a_save_whose_manifest_a_forgotten_life_wrote_commits_with_the_layout_object_it_names_V37) {
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start_inside(&world, NULL));
-    struct cairn_hand hand;
+    INSIDE();
     struct cairn_hand_save saves[2], later;
     struct cairn_key key, of_later;
     CAIRN_AUTO_JSON json_t *version = NULL;
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    HAND(2);
     REQUIRE(saved_twice(&world, &hand, saves, &key));
     REQUIRE(forget_both(&world, saves));
     /* Another save is the first that this catalog sees with the layout. */
@@ -508,71 +392,50 @@ TEST(a_save_whose_manifest_a_forgotten_life_wrote_commits_with_the_layout_object
     EXPECT(strcmp(of_later.text, key.text) != 0);
     expect_told_again(&hand, &saves[1], &key);
     expect_told_again(&hand, &saves[0], &key);
-    cairn_inside_pass(&world.inside, 60 * HOUR_MS);
-    EXPECT(is_there(&world, &key) && is_there(&world, &of_later));
+    inside_pass(&world.inside, 60 * HOUR_MS);
+    EXPECT(world_holds(&world, &key) && world_holds(&world, &of_later));
 }
 
 TEST(a_layout_object_that_gave_way_to_a_forgotten_lifes_is_swept_Q33) {
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start_inside(&world, NULL));
-    struct cairn_hand hand;
-    struct cairn_hand_save saves[2];
-    struct cairn_key key;
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
-    REQUIRE(saved_twice(&world, &hand, saves, &key));
+    TWICE(2);
     REQUIRE(forget_both(&world, saves));
     /* It writes an object of its own before it finds its manifest, which names the first one's. */
     expect_told_again(&hand, &saves[1], &key);
     expect_told_again(&hand, &saves[0], &key);
-    uint64_t own = cairn_world_count(&world, "SELECT count(*) FROM layouts WHERE deleted = 0");
+    uint64_t own = world_count(&world, "SELECT count(*) FROM layouts WHERE deleted = 0");
     EXPECT_EQ_U64(own, 2);
-    cairn_inside_pass(&world.inside, 60 * HOUR_MS);
-    EXPECT(is_there(&world, &key));
-    EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM layouts WHERE deleted = 2"), 1);
+    inside_pass(&world.inside, 60 * HOUR_MS);
+    EXPECT(world_holds(&world, &key));
+    EXPECT_ROWS(1, "layouts WHERE deleted = 2");
 }
 
-TEST(a_save_whose_manifest_names_a_layout_object_that_was_swept_is_not_committed) /* V20, Q53 */
-{
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start_inside(&world, NULL));
-    struct cairn_hand hand;
-    struct cairn_hand_save saves[2], again;
-    struct cairn_key key;
-    CAIRN_AUTO_JSON json_t *version = NULL;
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
-    REQUIRE(saved_twice(&world, &hand, saves, &key));
-    REQUIRE(cairn_world_sql(&world, "CREATE TABLE swept AS SELECT * FROM layouts"));
+TEST(a_save_whose_manifest_names_a_layout_object_that_was_swept_is_not_committed) { /* V20, Q53 */
+    struct cairn_hand_save again;
+    TWICE(2);
+    REQUIRE(world_sql(&world, "CREATE TABLE swept AS SELECT * FROM layouts"));
     REQUIRE(forget_both(&world, saves));
-    REQUIRE(cairn_world_sql(&world, "UPDATE swept SET deleted = 2"));
-    REQUIRE(cairn_world_sql(&world, "INSERT INTO layouts SELECT * FROM swept"));
+    REQUIRE(world_sql(&world, "UPDATE swept SET deleted = 2"));
+    REQUIRE(world_sql(&world, "INSERT INTO layouts SELECT * FROM swept"));
     REQUIRE_OK(send_pieces(&hand, saves[1].step, halves, NULL, &again));
     EXPECT_EQ_TEXT(again.id.text, saves[1].id.text);
-    cairn_inside_round(&world.inside);
-    REQUIRE_OK(cairn_world_call(&world, "GET", again.path, NULL, &version));
-    EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "open");
+    inside_round(&world.inside);
+    EXPECT_GET(again.path, "state", "open");
 }
 
 /* The store freezes the run once the commit has begun: here when it keeps which object holds the
  * layout. */
-TEST(a_run_that_is_frozen_while_a_save_is_committed_gets_no_version) /* Q36 */
-{
+TEST(a_run_that_is_frozen_while_a_save_is_committed_gets_no_version) { /* Q36 */
     if (cairn_postgres_wanted()) SKIP("the trigger is SQLite's");
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start_inside(&world, NULL));
-    struct cairn_hand hand;
     struct cairn_hand_save save;
-    struct cairn_key manifest;
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
-    REQUIRE(cairn_world_sql(
+    JOB_INSIDE(2);
+    REQUIRE(world_sql(
         &world, "CREATE TRIGGER freezes AFTER UPDATE OF layout_writer ON versions BEGIN INSERT "
                 "INTO frozen_runs(run_id, cause, since_ms) VALUES(NEW.run_id, 'more', 1); END"));
     (void)!send_pieces(&hand, 1, halves, NULL, &save);
-    cairn_inside_round(&world.inside);
-    struct cairn_version_place place = {{"llm", "seven"}, save.step, save.id};
-    cairn_key_manifest(&place, &manifest);
-    EXPECT(is_there(&world, &manifest)); /* it came that far */
-    EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM versions WHERE committed_ms > 0"),
-                  0);
+    inside_round(&world.inside);
+    KEY(manifest, manifest, &save);
+    EXPECT(world_holds(&world, &manifest)); /* it came that far */
+    EXPECT_ROWS(0, "versions WHERE committed_ms > 0");
 }
 
 /* The layout objects of the run; *ret: one of them. */
@@ -591,29 +454,20 @@ static size_t layouts_there(struct cairn_world *world, struct cairn_key *ret) {
     return count;
 }
 
-TEST(a_layout_object_goes_with_a_version_that_was_given_up_also_when_it_comes_late) /* Q30 */
-{
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start_inside(&world, NULL));
-    struct cairn_hand hand;
-    struct cairn_hand_save save;
-    struct cairn_key manifest, key, other;
-    char path[256];
-    CAIRN_AUTO(buf) bytes = {0};
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
-    REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
-    struct cairn_version_place place = {{"llm", "seven"}, save.step, save.id};
-    cairn_key_manifest(&place, &manifest); /* the commit stops there, behind the layout */
+TEST(a_layout_object_goes_with_a_version_that_was_given_up_also_when_it_comes_late) { /* Q30 */
+    struct cairn_key key, other;
+    JOB_INSIDE(2);
+    BEGUN(save, 1);
+    KEY(manifest, manifest, &save); /* the commit stops there, behind the layout */
     REQUIRE_OK(cairn_store_put_small(world.worker, manifest.text, CAIRN_VIEW("{}"), true, &err));
     REQUIRE_OK(send_pieces(&hand, 1, halves, NULL, &save));
-    REQUIRE_AWAIT((cairn_inside_round(&world.inside), layouts_there(&world, &key) == 1));
-    REQUIRE_OK(cairn_store_get_small(world.worker, key.text, &bytes, &err));
-    snprintf(path, sizeof(path), "%s/abort", save.path);
-    REQUIRE_OK(cairn_world_call(&world, "POST", path, NULL, NULL));
-    cairn_inside_pass(&world.inside, HOUR_MS / 2);
+    REQUIRE_AWAIT((inside_round(&world.inside), layouts_there(&world, &key) == 1));
+    WITH_OK(buf, bytes, cairn_store_get_small(world.worker, key.text, &bytes, &err));
+    ASK("POST", TEXT("%s/abort", save.path), NULL);
+    inside_pass(&world.inside, HOUR_MS / 2);
     EXPECT_EQ_U64(layouts_there(&world, &other), 0);
     REQUIRE_OK(cairn_store_put_small(world.worker, key.text, cairn_buf_view(&bytes), true, &err));
     EXPECT_EQ_U64(layouts_there(&world, &other), 1);
-    cairn_inside_pass(&world.inside, HOUR_MS);
+    inside_pass(&world.inside, HOUR_MS);
     EXPECT_EQ_U64(layouts_there(&world, &other), 0);
 }

@@ -3,25 +3,9 @@
 /* What the server must not let through: too many at once, files that are damaged or in the wrong
  * place, shards that nobody sealed, and what a dead version leaves behind. */
 #include <dirent.h>
-#include <fcntl.h>
-#include <inttypes.h>
-#include <pthread.h>
-#include <sqlite3.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/vfs.h>
-#include <unistd.h>
 
-#include "common/clock.h"
-#include "common/crc.h"
-#include "common/file.h"
-#include "server/db/sql.h"
 #include "tests/server/world.h"
-#include "tests/support/raw.h"
 
 #define SHARD_BYTES (40 * CAIRN_MIB)      /* more than the buffers of a connection hold */
 #define TURN_SHARD_BYTES (10 * CAIRN_MIB) /* three chunks: a place is held while others wait */
@@ -48,6 +32,18 @@ static unsigned kept_of(struct cairn_raw *raws, size_t count) {
     return kept;
 }
 
+/* So many connections that stay open, each of which had an answer. */
+static void keep_open(const struct cairn_world *world, struct cairn_raw *raws, size_t from,
+                      size_t to) {
+    for (size_t i = from; i < to; i++) {
+        CAIRN_AUTO(buf) reply = {0};
+        raws[i] = (struct cairn_raw){.fd = -1};
+        EXPECT(cairn_raw_open(&raws[i], world->server.port) &&
+               cairn_raw_text(&raws[i], "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n") &&
+               cairn_raw_reply(&raws[i], 3000, &reply) == 200);
+    }
+}
+
 static bool is_served(uint16_t port) {
     static const char request[] =
         "GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
@@ -55,18 +51,10 @@ static bool is_served(uint16_t port) {
     return cairn_raw_exchange(port, request, sizeof(request) - 1, &reply) == 200;
 }
 
-TEST(one_address_has_no_more_connections_than_it_may) /* B05, R6 */
-{
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--connections-per-address=6"), NULL));
+TEST(one_address_has_no_more_connections_than_it_may) { /* B05, R6 */
+    WORLD("--connections-per-address=6");
     struct cairn_raw raws[16];
-    for (size_t i = 0; i < CAIRN_COUNT(raws); i++) {
-        CAIRN_AUTO(buf) reply = {0};
-        raws[i] = (struct cairn_raw){.fd = -1};
-        EXPECT(cairn_raw_open(&raws[i], world.server.port) &&
-               cairn_raw_text(&raws[i], "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n") &&
-               cairn_raw_reply(&raws[i], 3000, &reply) == 200);
-    }
+    keep_open(&world, raws, 0, CAIRN_COUNT(raws));
     AWAIT(kept_of(raws, CAIRN_COUNT(raws)) <= 6); /* who was reset hears it a moment later */
     EXPECT(kept_of(raws, CAIRN_COUNT(raws)) >= 4);
     for (size_t i = 0; i < CAIRN_COUNT(raws); i++) cairn_raw_release(&raws[i]);
@@ -74,19 +62,12 @@ TEST(one_address_has_no_more_connections_than_it_may) /* B05, R6 */
 }
 
 TEST(b05_idle_connections_leave_an_eighth_of_the_places_to_who_comes_next) {
-    CAIRN_AUTO(passing) passing = {0};
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_passing_open(&passing));
-    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--http-connections-max=64"), passing.env));
+    WITH(passing, passing, cairn_passing_open(&passing));
+    WITH(world, world, world_start(&world, WORLD_ARGS("--http-connections-max=64"), passing.env));
     struct cairn_raw raws[100];
-    for (size_t i = 0; i < CAIRN_COUNT(raws); i++) {
-        if (i == 60) cairn_passing_pass(&passing, 1000); /* the first ones are idle by now */
-        CAIRN_AUTO(buf) reply = {0};
-        raws[i] = (struct cairn_raw){.fd = -1};
-        EXPECT(cairn_raw_open(&raws[i], world.server.port) &&
-               cairn_raw_text(&raws[i], "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n") &&
-               cairn_raw_reply(&raws[i], 3000, &reply) == 200);
-    }
+    keep_open(&world, raws, 0, 60);
+    cairn_passing_pass(&passing, 1000); /* the first ones are idle by now */
+    keep_open(&world, raws, 60, CAIRN_COUNT(raws));
     AWAIT(kept_of(raws, CAIRN_COUNT(raws)) <= 56); /* who was reset hears it a moment later */
     EXPECT(kept_of(raws, CAIRN_COUNT(raws)) >= 48);
     for (size_t i = 0; i < CAIRN_COUNT(raws); i++) cairn_raw_release(&raws[i]);
@@ -109,7 +90,7 @@ static bool body_is_right(const struct cairn_buf *reply, size_t bytes) {
     if (!end || reply->size != head + bytes) return false;
     CAIRN_AUTO_HEAP uint8_t *wanted = malloc(bytes);
     if (!wanted) return false;
-    cairn_hand_fill(wanted, bytes, 1);
+    hand_fill(wanted, bytes, 1);
     return !memcmp(reply->data + head, wanted, bytes);
 }
 
@@ -138,19 +119,11 @@ static void *read_all(void *argument) {
 #define READERS 16
 
 /* Where 160 MiB take more than 20 s the last readers get 503, and they repeat the request. */
-TEST(more_readers_than_places_wait_20_s_for_a_turn_and_all_get_every_byte) /* R6, stream.h#3 */
-{
-    CAIRN_AUTO(world) world = {0};
-    struct cairn_hand hand;
+TEST(more_readers_than_places_wait_20_s_for_a_turn_and_all_get_every_byte) { /* R6, stream.h#3 */
     struct cairn_hand_save save;
-    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--streams-max=2", SLOTS_ALONE), NULL));
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
-    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", TURN_SHARD_BYTES, &save));
-    char request[400];
-    snprintf(request, sizeof(request),
-             "GET %s/shards/rank-00000%%2Fx/data HTTP/1.1\r\nHost: localhost\r\nConnection: "
-             "close\r\n\r\n",
-             save.path);
+    JOB(1, "--streams-max=2", SLOTS_ALONE);
+    REQUIRE_OK(hand_save_all(&hand, 1, 1, "error", TURN_SHARD_BYTES, &save));
+    const char *request = hand_download(&save);
     struct reader readers[READERS];
     for (size_t i = 0; i < READERS; i++) {
         readers[i] = (struct reader){
@@ -165,20 +138,11 @@ TEST(more_readers_than_places_wait_20_s_for_a_turn_and_all_get_every_byte) /* R6
     }
 }
 
-TEST(readers_that_take_nothing_keep_nobody_out_and_go_on_where_they_stopped) /* stream.h#3 */
-{
-    CAIRN_AUTO(world) world = {0};
-    struct cairn_hand hand;
+TEST(readers_that_take_nothing_keep_nobody_out_and_go_on_where_they_stopped) { /* stream.h#3 */
     struct cairn_hand_save save;
-    REQUIRE(cairn_world_start(
-        &world, WORLD_ARGS("--streams-max=2", SLOTS_ALONE, "--request-timeout=10min"), NULL));
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
-    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", SHARD_BYTES, &save));
-    char request[400];
-    snprintf(request, sizeof(request),
-             "GET %s/shards/rank-00000%%2Fx/data HTTP/1.1\r\nHost: localhost\r\nConnection: "
-             "close\r\n\r\n",
-             save.path);
+    JOB(1, "--streams-max=2", SLOTS_ALONE, "--request-timeout=10min");
+    REQUIRE_OK(hand_save_all(&hand, 1, 1, "error", SHARD_BYTES, &save));
+    const char *request = hand_download(&save);
     struct cairn_raw silent[2];
     struct cairn_buf taken[2] = {{.limit = CAIRN_GIB}, {.limit = CAIRN_GIB}};
     for (size_t i = 0; i < 2; i++) {
@@ -202,10 +166,9 @@ TEST(readers_that_take_nothing_keep_nobody_out_and_go_on_where_they_stopped) /* 
 /* Of the anonymous memory that a process may write to; what is larger than any of its buffers
  * belongs to a sanitizer. */
 static uint64_t mapped_bytes(pid_t pid) {
-    char path[64], line[512];
+    char line[512];
     uint64_t bytes = 0;
-    snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
-    FILE *maps = fopen(path, "re");
+    FILE *maps = fopen(TEXT("/proc/%d/maps", (int)pid), "re");
     while (maps && fgets(line, sizeof(line), maps)) {
         char mode[8] = "", *rest = NULL;
         uint64_t begin = strtoull(line, &rest, 16), end = strtoull(rest + 1, &rest, 16), inode = 1;
@@ -228,24 +191,16 @@ static bool read_little(const struct cairn_world *world, const char *request,
 #define SILENT 4
 #define STREAM_BYTES (8 * CAIRN_MIB) /* what the server maps for one */
 
-TEST(a_reader_whose_slot_is_lent_has_no_memory_mapped) /* R6, stream.h#3 */
-{
-    CAIRN_AUTO(world) world = {0};
-    struct cairn_hand hand;
+TEST(a_reader_whose_slot_is_lent_has_no_memory_mapped) { /* R6, stream.h#3 */
     struct cairn_hand_save save;
     struct cairn_raw raws[2 * SILENT];
     uint64_t mapped[3] = {0};
 #ifdef __SANITIZE_THREAD__
     SKIP("ThreadSanitizer keeps the shadow of what was mapped, four times its size");
 #endif
-    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--streams-max=4", SLOTS_ALONE), NULL));
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
-    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", SHARD_BYTES, &save));
-    char request[400];
-    snprintf(request, sizeof(request),
-             "GET %s/shards/rank-00000%%2Fx/data HTTP/1.1\r\nHost: localhost\r\nConnection: "
-             "close\r\n\r\n",
-             save.path);
+    JOB(1, "--streams-max=4", SLOTS_ALONE);
+    REQUIRE_OK(hand_save_all(&hand, 1, 1, "error", SHARD_BYTES, &save));
+    const char *request = hand_download(&save);
     mapped[0] = mapped_bytes(world.server.pid);
     for (size_t i = 0; i < 2 * SILENT; i++) {
         raws[i] = (struct cairn_raw){.fd = -1};
@@ -261,18 +216,12 @@ TEST(a_reader_whose_slot_is_lent_has_no_memory_mapped) /* R6, stream.h#3 */
 /* ---- damage ---- */
 
 /* Bytes and checksums that were changed alike are still not what was committed. */
-TEST(a_changed_checksums_bin_is_damage_and_serves_nothing) /* P3, P14 */
-{
-    CAIRN_AUTO(world) world = {0};
-    struct cairn_hand hand;
+TEST(a_changed_checksums_bin_is_damage_and_serves_nothing) { /* P3, P14 */
     struct cairn_hand_save save;
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
-    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 1000, &save));
-    struct cairn_version_place place = {{"llm", "seven"}, save.step, save.id};
-    struct cairn_key shard, checksums;
-    cairn_key_shard(&place, CAIRN_VIEW("rank-00000/x"), &shard);
-    cairn_key_checksums(&place, &checksums);
+    JOB(1);
+    REQUIRE_OK(hand_save_all(&hand, 1, 1, "error", 1000, &save));
+    SHARD_KEY(shard, &save, "rank-00000/x");
+    KEY(checksums, checksums, &save);
     static uint8_t forged[1000];
     uint32_t crc = cairn_crc32c(0, forged, sizeof(forged));
     uint8_t crc_le[4] = {(uint8_t)crc, (uint8_t)(crc >> 8), (uint8_t)(crc >> 16),
@@ -282,32 +231,26 @@ TEST(a_changed_checksums_bin_is_damage_and_serves_nothing) /* P3, P14 */
         {.op = CAIRN_STORE_PUT, .key = checksums.text, .body = {crc_le, sizeof(crc_le)}},
     };
     for (size_t i = 0; i < 2; i++) REQUIRE_OK(cairn_store_perform(world.worker, &puts[i], &err));
-    char request[400];
     CAIRN_AUTO(buf) reply = {0};
-    snprintf(request, sizeof(request),
-             "GET %s/shards/rank-00000%%2Fx/data HTTP/1.1\r\nHost: localhost\r\nConnection: "
-             "close\r\n\r\n",
-             save.path);
+    const char *request = hand_download(&save);
     EXPECT_EQ_U64((uint64_t)cairn_raw_exchange(world.server.port, request, strlen(request), &reply),
                   502);
     EXPECT(strstr(reply.data, "checksums.bin") != NULL);
 }
 
-TEST(a_look_is_answered_while_every_change_waits_for_the_catalog) /* T2 */
-{
+TEST(a_look_is_answered_while_every_change_waits_for_the_catalog) { /* T2 */
     NEED_SQLITE;
     static const char put[] =
         "PUT " WORLD_RUN " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n";
     static const char get[] = "GET " WORLD_RUN " HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    CAIRN_AUTO(world) world = {0};
+    WORLD("--request-workers=2");
     CAIRN_AUTO(buf) reply = {0};
     struct cairn_raw changes[4] = {{-1}, {-1}, {-1}, {-1}};
     sqlite3 *other = NULL;
-    char path[400];
-    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--request-workers=2"), NULL));
-    EXPECT_CODE(cairn_world_call(&world, "PUT", WORLD_RUN, NULL, NULL), CAIRN_OK);
-    snprintf(path, sizeof(path), "%s/catalog.db", world.data_path);
-    EXPECT_EQ_U64((uint64_t)sqlite3_open_v2(path, &other, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
+    EXPECT_CODE(world_call(&world, "PUT", WORLD_RUN, NULL, NULL), CAIRN_OK);
+    EXPECT_EQ_U64((uint64_t)sqlite3_open_v2(TEXT("%s/catalog.db", world.data_path), &other,
+                                            SQLITE_OPEN_READWRITE, NULL),
+                  SQLITE_OK);
     sqlite3_busy_timeout(other, 5000); /* the server may be writing a row of its own */
     EXPECT_EQ_U64((uint64_t)sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
     for (size_t i = 0; i < CAIRN_COUNT(changes); i++)
@@ -324,155 +267,105 @@ TEST(a_look_is_answered_while_every_change_waits_for_the_catalog) /* T2 */
     sqlite3_close(other);
 }
 
-static enum cairn_code fill(struct cairn_srv_tx *tx, void *argument, struct cairn_error *why) {
+static enum cairn_code fill(struct srv_tx *tx, void *argument, struct cairn_error *why) {
     (void)argument;
-    static const struct cairn_srv_statement statement = {
+    static const struct srv_statement statement = {
         "fill", "",
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000) INSERT "
         "INTO meta(name, value) SELECT 'name ' || i, 'value ' || i FROM n"};
-    return cairn_srv_sql_run(tx, NULL, why, &statement);
+    return srv_sql_run(tx, NULL, why, &statement);
 }
 
 #undef err
 
-TEST(a_damaged_catalog_is_refused_at_start) /* D02 */
-{
-    struct cairn_error err = {0};
-    struct cairn_srv_catalog *catalog = NULL;
-    char path[400];
+TEST(a_damaged_catalog_is_refused_at_start, err) { /* D02 */
+    struct srv_catalog *catalog = NULL;
     struct stat st;
     static char garbage[4096];
-    REQUIRE_OK(cairn_srv_catalog_open(cairn_test_folder(), &catalog, &err));
-    REQUIRE_OK(cairn_srv_catalog_write(catalog, fill, NULL, &err));
-    cairn_srv_catalog_free(catalog);
+    REQUIRE_OK(srv_catalog_open(cairn_test_folder(), &catalog, &err));
+    REQUIRE_OK(srv_catalog_write(catalog, fill, NULL, &err));
+    srv_catalog_free(catalog);
     catalog = NULL;
-    snprintf(path, sizeof(path), "%s/catalog.db", cairn_test_folder());
+    const char *path = TEXT("%s/catalog.db", cairn_test_folder());
     memset(garbage, 0xa5, sizeof(garbage));
     {
         CAIRN_AUTO_FD fd = open(path, O_RDWR | O_CLOEXEC);
         REQUIRE(fd >= 0 && !fstat(fd, &st) && st.st_size > 60 * 4096);
         REQUIRE(pwrite(fd, garbage, sizeof(garbage), st.st_size - 20 * 4096) == sizeof(garbage));
     }
-    enum cairn_code code = cairn_srv_catalog_open(cairn_test_folder(), &catalog, &err);
+    enum cairn_code code = srv_catalog_open(cairn_test_folder(), &catalog, &err);
     EXPECT(code == CAIRN_CORRUPT || code == CAIRN_UNSUPPORTED);
     EXPECT(strstr(err.message, "quick_check") != NULL);
-    if (!code) cairn_srv_catalog_free(catalog);
+    if (!code) srv_catalog_free(catalog);
 }
 
-TEST(d06_a_catalog_on_a_network_file_system_is_refused) /* D06 */
-{
-    struct cairn_error err = {0};
-    struct cairn_srv_catalog *catalog = NULL;
+TEST(d06_a_catalog_on_a_network_file_system_is_refused, err) { /* D06 */
+    struct srv_catalog *catalog = NULL;
     pretended = NFS_MAGIC;
-    EXPECT_CODE(cairn_srv_catalog_open(cairn_test_folder(), &catalog, &err), CAIRN_UNSUPPORTED);
+    EXPECT_CODE(srv_catalog_open(cairn_test_folder(), &catalog, &err), CAIRN_UNSUPPORTED);
     pretended = 0;
     EXPECT(strstr(err.message, "nfs") != NULL);
-    if (catalog) cairn_srv_catalog_free(catalog);
+    if (catalog) srv_catalog_free(catalog);
     catalog = NULL;
-    REQUIRE_OK(cairn_srv_catalog_open(cairn_test_folder(), &catalog, &err));
-    cairn_srv_catalog_free(catalog);
+    REQUIRE_OK(srv_catalog_open(cairn_test_folder(), &catalog, &err));
+    srv_catalog_free(catalog);
 }
 
 #define err world.err
 
 /* ---- what nobody sealed, what is dead ---- */
 
-TEST(a_registered_shard_that_the_seal_does_not_name_refuses_the_seal) /* Q22, P1 */
-{
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start_inside(&world, NULL));
-    struct cairn_hand hand;
-    struct cairn_hand_save save;
-    CAIRN_AUTO_JSON json_t *version = NULL;
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
-    REQUIRE_OK(cairn_hand_begin(&hand, 5, 1, "error", &save));
-    json_t *named = cairn_hand_shard(&save, "x", 0, CAIRN_VIEW("abc"));
-    json_t *stranger = cairn_hand_shard(&save, "y", 0, CAIRN_VIEW("def"));
-    REQUIRE_OK(cairn_hand_send(&save, json_pack("[o, o]", named, stranger), NULL, NULL));
-    EXPECT_CODE(
-        cairn_hand_send(&save, NULL, json_pack("[o]", cairn_hand_seal(0, NULL, "x", 3)), NULL),
-        CAIRN_SHARD_CONFLICT);
-    EXPECT(strstr(err.message, "\"y\"") != NULL);
-    REQUIRE_OK(cairn_world_call(&world, "GET", save.path, NULL, &version));
-    EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "open");
+TEST(a_registered_shard_that_the_seal_does_not_name_refuses_the_seal) { /* Q22, P1 */
+    JOB_INSIDE(1);
+    BEGUN(save, 5);
+    json_t *named = hand_shard(&save, "x", 0, CAIRN_VIEW("abc"));
+    json_t *stranger = hand_shard(&save, "y", 0, CAIRN_VIEW("def"));
+    REQUIRE_OK(hand_send(&save, json_pack("[o, o]", named, stranger), NULL, NULL));
+    EXPECT_FAILS(hand_seal_alone(&save, 0, "x", 3), CAIRN_SHARD_CONFLICT, "\"y\"");
+    EXPECT_GET(save.path, "state", "open");
 }
 
-static uint64_t uploads_under(struct cairn_world *world, const char *prefix) {
-    struct cairn_store_listing listing = {0};
-    struct cairn_store_request list = {
-        .op = CAIRN_STORE_UPLOADS, .key = prefix, .listing = &listing};
-    uint64_t count = cairn_store_perform(world->worker, &list, NULL) ? 999 : listing.count;
-    cairn_store_listing_release(&listing);
-    return count;
+TEST(the_sweep_of_a_dead_version_ends_its_uploads) { /* P8, S26, V14 */
+    JOB_INSIDE(1);
+    BEGUN(save, 5);
+    SHARD_KEY(key, &save, "rank-00000/x");
+    KEY(prefix, version_prefix, &save);
+    PERFORMED(create, world.worker,
+              {.op = CAIRN_STORE_UPLOAD_CREATE,
+               .key = key.text,
+               .token = "6f0f1c1e-5a55-4c6b-9d4b-0b3f6a5f9f01",
+               .length = 10 * CAIRN_MIB});
+    EXPECT_EQ_U64(cairn_listed(world.worker, CAIRN_STORE_UPLOADS, prefix.text), 1);
+    ASK("POST", TEXT("%s/abort", save.path), NULL);
+    inside_pass(&world.inside, 1000);
+    EXPECT_EQ_U64(cairn_listed(world.worker, CAIRN_STORE_UPLOADS, prefix.text), 0);
 }
 
-TEST(the_sweep_of_a_dead_version_ends_its_uploads) /* P8, S26, V14 */
-{
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start_inside(&world, NULL));
-    struct cairn_hand hand;
-    struct cairn_hand_save save;
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
-    REQUIRE_OK(cairn_hand_begin(&hand, 5, 1, "error", &save));
-    struct cairn_version_place place = {{"llm", "seven"}, save.step, save.id};
-    struct cairn_key key, prefix;
-    cairn_key_shard(&place, CAIRN_VIEW("rank-00000/x"), &key);
-    cairn_key_version_prefix(&place, &prefix);
-    struct cairn_store_request create = {.op = CAIRN_STORE_UPLOAD_CREATE,
-                                         .key = key.text,
-                                         .token = "6f0f1c1e-5a55-4c6b-9d4b-0b3f6a5f9f01",
-                                         .length = 10 * CAIRN_MIB};
-    REQUIRE_OK(cairn_store_perform(world.worker, &create, &err));
-    EXPECT_EQ_U64(uploads_under(&world, prefix.text), 1);
-    char path[256];
-    snprintf(path, sizeof(path), "%s/abort", save.path);
-    REQUIRE_OK(cairn_world_call(&world, "POST", path, NULL, NULL));
-    cairn_inside_pass(&world.inside, 1000);
-    EXPECT_EQ_U64(uploads_under(&world, prefix.text), 0);
-}
-
-TEST(a_version_is_open_for_everybody_until_its_record_is_written) /* Q24, P5 */
-{
-    CAIRN_AUTO(world) world = {0};
-    struct cairn_hand hand;
-    struct cairn_hand_save one, two;
-    REQUIRE(
-        cairn_world_start(&world, NULL,
-                          WORLD_ARGS(cairn_world_points(),
-                                     "CAIRN_CRASH_AT=server.commit.before_record:2:delay=4000")));
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
-    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &one));
-    REQUIRE_OK(cairn_hand_begin(&hand, 2, 1, "error", &two));
-    json_t *shard = cairn_hand_shard(&two, "x", 0, CAIRN_VIEW("abc"));
-    REQUIRE_OK(cairn_hand_send(&two, json_pack("[o]", shard),
-                               json_pack("[o]", cairn_hand_seal(0, NULL, "x", 3)), NULL));
-    REQUIRE_AWAIT(cairn_world_passed("server.commit.before_record") == 2);
-    CAIRN_AUTO_JSON json_t *latest = NULL, *shown = NULL;
-    REQUIRE_OK(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, &latest));
-    EXPECT_EQ_TEXT(cairn_world_text(latest, "version"), one.id.text);
-    REQUIRE_OK(cairn_world_call(&world, "GET", two.path, NULL, &shown));
-    EXPECT_EQ_TEXT(cairn_world_text(shown, "state"), "open");
+TEST(a_version_is_open_for_everybody_until_its_record_is_written) { /* Q24, P5 */
+    WORLD_IN(world_points(), "CAIRN_CRASH_AT=server.commit.before_record:2:delay=4000");
+    HAND(1);
+    SAVED(one, 1);
+    BEGUN(two, 2);
+    REQUIRE_OK(hand_put(&two, "x", 0, CAIRN_VIEW("abc")));
+    REQUIRE_AWAIT(world_passed("server.commit.before_record") == 2);
+    EXPECT_GET(WORLD_RUN "/checkpoints/latest", "version", one.id.text);
+    GOT(shown, two.path);
+    EXPECT_EQ_TEXT(world_text(shown, "state"), "open");
     EXPECT(!json_is_true(json_object_get(shown, "recorded")));
 }
 
-TEST(an_attempt_resumes_only_from_what_has_its_record_in_the_store) /* Q24, P5 */
-{
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start_inside(&world, NULL));
-    struct cairn_hand hand, next;
+TEST(an_attempt_resumes_only_from_what_has_its_record_in_the_store) { /* Q24, P5 */
+    struct cairn_hand next;
     struct cairn_hand_save save;
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
-    REQUIRE_OK(cairn_hand_save_all(&hand, 5, 1, "error", 100, &save));
-    struct cairn_version_place place = {{"llm", "seven"}, save.step, save.id};
-    struct cairn_key record;
-    cairn_key_committed(&place, &record);
+    JOB_INSIDE(1);
+    REQUIRE_OK(hand_save_all(&hand, 5, 1, "error", 100, &save));
+    KEY(record, committed, &save);
     /* As a server leaves it that dies between the transaction and the record. */
     REQUIRE_OK(cairn_store_delete(world.worker, record.text, &err));
-    REQUIRE(cairn_world_sql(&world, "UPDATE versions SET recorded = 0"));
-    REQUIRE_OK(cairn_hand_open(&world, &next, "j2", 1, save.id.text, 1));
+    REQUIRE(world_sql(&world, "UPDATE versions SET recorded = 0"));
+    REQUIRE_OK(hand_open(&world, &next, "j2", 1, save.id.text, 1));
     EXPECT_EQ_TEXT(next.resumed, save.id.text);
-    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = record.text};
-    EXPECT_CODE(cairn_store_perform(world.worker, &head, &err), CAIRN_OK);
+    EXPECT_PERFORMED(CAIRN_OK, head, world.worker, {.op = CAIRN_STORE_HEAD, .key = record.text});
 }
 
 /* ---- large bodies ---- */
@@ -493,18 +386,18 @@ static bool read_proc(const char *path, char *ret, size_t capacity) {
 
 static struct pool_seen look_at_pool(pid_t pid, const char *name) {
     struct pool_seen seen = {0};
-    char path[400], text[4096];
-    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-    DIR *tasks = opendir(path);
+    char text[4096];
+    DIR *tasks = opendir(TEXT("/proc/%d/task", (int)pid));
     for (struct dirent *task; tasks && (task = readdir(tasks));) {
-        snprintf(path, sizeof(path), "/proc/%d/task/%s/comm", (int)pid, task->d_name);
-        if (task->d_name[0] == '.' || !read_proc(path, text, sizeof(text))) continue;
+        if (task->d_name[0] == '.' ||
+            !read_proc(TEXT("/proc/%d/task/%s/comm", (int)pid, task->d_name), text, sizeof(text)))
+            continue;
         text[strcspn(text, "\n")] = '\0';
         if (strcmp(text, name) != 0) continue;
         seen.threads++;
         seen.nice = getpriority(PRIO_PROCESS, (id_t)strtoul(task->d_name, NULL, 10));
-        snprintf(path, sizeof(path), "/proc/%d/task/%s/status", (int)pid, task->d_name);
-        bool there = read_proc(path, text, sizeof(text));
+        bool there =
+            read_proc(TEXT("/proc/%d/task/%s/status", (int)pid, task->d_name), text, sizeof(text));
         const char *count = there ? strstr(text, "\nvoluntary_ctxt_switches:") : NULL;
         seen.asleep += there && strstr(text, "\nState:\tS");
         if (count) seen.came_back += strtoull(strchr(count, ':') + 1, NULL, 10);
@@ -526,22 +419,18 @@ static struct pool_seen pool_at_rest(pid_t pid, const char *name) {
 
 #define EMPTY_OBJECTS 6000 /* 18 KB that take more than a MiB once they are parsed */
 
-TEST(a_body_of_many_values_is_handled_by_threads_of_its_own_behind_all_others) /* T2, B05 */
-{
-    CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
-    EXPECT_CODE(cairn_world_call(&world, "PUT", WORLD_RUN, NULL, NULL), CAIRN_OK);
+TEST(a_body_of_many_values_is_handled_by_threads_of_its_own_behind_all_others) { /* T2, B05 */
+    WORLD();
+    EXPECT_CODE(world_call(&world, "PUT", WORLD_RUN, NULL, NULL), CAIRN_OK);
     struct pool_seen before = pool_at_rest(world.server.pid, "cairn-heavy"), after = before;
     EXPECT(before.threads > 0);
     EXPECT(before.nice > getpriority(PRIO_PROCESS, (id_t)world.server.pid));
-    EXPECT_CODE(cairn_world_call(&world, "PUT", WORLD_RUN, json_pack("{s:{}}", "labels"), NULL),
+    EXPECT_CODE(world_call(&world, "PUT", WORLD_RUN, json_pack("{s:{}}", "labels"), NULL),
                 CAIRN_OK);
     EXPECT_EQ_U64(look_at_pool(world.server.pid, "cairn-heavy").came_back, before.came_back);
     json_t *objects = json_array();
     for (int i = 0; i < EMPTY_OBJECTS; i++) json_array_append_new(objects, json_object());
-    EXPECT_CODE(
-        cairn_world_call(&world, "PUT", WORLD_RUN, json_pack("{s:o}", "labels", objects), NULL),
-        CAIRN_TOO_LARGE);
+    EXPECT_REFUSED(CAIRN_TOO_LARGE, "PUT", WORLD_RUN, json_pack("{s:o}", "labels", objects));
     /* Its thread is counted once it waits again. */
     AWAIT((after = look_at_pool(world.server.pid, "cairn-heavy")).came_back > before.came_back);
 }

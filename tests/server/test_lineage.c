@@ -1,20 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: engines=again */
 /* What a version was trained from, and waiting for the next one. */
-#include <pthread.h>
-#include <stdio.h>
-
-#include "common/clock.h"
 #include "tests/server/world.h"
 
 #define LATEST WORLD_RUN "/checkpoints/latest"
 
 static enum cairn_code call(struct cairn_world *world, const char *method, const char *base,
                             const char *tail, const char *body, json_t **ret) {
-    char path[400];
-    snprintf(path, sizeof(path), "%s%s", base, tail);
+    const char *path = TEXT("%s%s", base, tail);
     if (body) CAIRN_TRY(cairn_rest_set_if_match(world->rest, "*", &world->err));
-    return cairn_world_call(world, method, path, body ? json_loads(body, 0, NULL) : NULL, ret);
+    return world_call(world, method, path, body ? json_loads(body, 0, NULL) : NULL, ret);
 }
 
 /* "ID by step" of each ancestor, as the test writes it. */
@@ -31,8 +26,8 @@ static bool chain_is(struct cairn_world *world, const char *path, const char *wa
                                  !by                   ? ""
                                  : !strcmp(by, "from") ? " < "
                                                        : " ",
-                                 cairn_world_text(item, "project"), cairn_world_text(item, "run"),
-                                 (int)cairn_world_number(item, "step"), state ? "" : "!");
+                                 world_text(item, "project"), world_text(item, "run"),
+                                 (int)world_number(item, "step"), state ? "" : "!");
     }
     if (strcmp(found, wanted)) fprintf(stderr, "%s: %s\n", path, found);
     return !strcmp(found, wanted);
@@ -41,46 +36,37 @@ static bool chain_is(struct cairn_world *world, const char *path, const char *wa
 #define err world.err /* of the macros */
 
 TEST(a_chain_goes_through_attempts_and_what_is_forgotten) { /* version_lists.h#1, #2 */
-    CAIRN_AUTO(world) world = {0};
-    struct cairn_hand hand;
-    struct cairn_hand_save one, two, three, beyond, last;
-    REQUIRE(cairn_world_start_inside(&world, NULL));
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
-    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &one));
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j2", 1, "latest", 1));
-    REQUIRE_OK(cairn_hand_save_all(&hand, 2, 1, "error", 10, &two));
-    REQUIRE_OK(cairn_hand_save_all(&hand, 3, 1, "error", 10, &beyond));
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j3", 2, "2", 1));
-    REQUIRE_OK(cairn_hand_save_all(&hand, 4, 1, "error", 10, &three));
+    JOB_INSIDE(1);
+    SAVED(one, 1);
+    REQUIRE_OK(hand_open(&world, &hand, "j2", 1, "latest", 1));
+    SAVED(two, 2);
+    SAVED(beyond, 3);
+    REQUIRE_OK(hand_open(&world, &hand, "j3", 2, "2", 1));
+    SAVED(three, 4);
     EXPECT(chain_is(&world, three.path, "llm/seven@4 llm/seven@2 llm/seven@1"));
     EXPECT(chain_is(&world, beyond.path, "llm/seven@3 llm/seven@1"));
     /* The row of what the newest attempt resumed from is kept; that of before goes in the end. */
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j4", 3, "latest", 1));
-    REQUIRE_OK(cairn_hand_save_all(&hand, 5, 1, "error", 10, &last));
-    REQUIRE(cairn_world_sql(&world, "DELETE FROM versions WHERE step = 2"));
+    REQUIRE_OK(hand_open(&world, &hand, "j4", 3, "latest", 1));
+    SAVED(last, 5);
+    REQUIRE(world_sql(&world, "DELETE FROM versions WHERE step = 2"));
     EXPECT_CODE(call(&world, "GET", two.path, "", NULL, NULL), CAIRN_NOT_FOUND);
     EXPECT(chain_is(&world, last.path, "llm/seven@5 llm/seven@4 llm/seven@2! llm/seven@1"));
 }
 
 TEST(a_chain_goes_on_in_the_run_that_a_run_began_from) { /* version_lists.h#1, #3 */
-    CAIRN_AUTO(world) world = {0};
-    struct cairn_hand hand;
-    struct cairn_hand_save one, three;
-    char from[200];
     CAIRN_AUTO_JSON json_t *run = NULL;
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
-    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &one));
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j2", 1, "latest", 1));
-    REQUIRE_OK(cairn_hand_save_all(&hand, 4, 1, "error", 10, &three));
-    snprintf(from, sizeof(from), "{\"from\":\"llm/seven@%s\"}", three.id.text);
+    JOB(1);
+    SAVED(one, 1);
+    REQUIRE_OK(hand_open(&world, &hand, "j2", 1, "latest", 1));
+    SAVED(three, 4);
+    const char *from = TEXT("{\"from\":\"llm/seven@%s\"}", three.id.text);
     REQUIRE_OK(call(&world, "PUT", "/v1/runs/llm/chat", "", NULL, NULL));
     EXPECT_CODE(call(&world, "PATCH", "/v1/runs/llm/chat", "", "{\"from\":\"llm/seven@9\"}", NULL),
                 CAIRN_NOT_FOUND);
     EXPECT_CODE(call(&world, "PATCH", "/v1/runs/llm/chat", "", "{\"from\":\"llm/seven\"}", NULL),
                 CAIRN_INVALID);
     REQUIRE_OK(call(&world, "PATCH", "/v1/runs/llm/chat", "", from, &run));
-    EXPECT_EQ_U64(cairn_world_number(json_object_get(run, "from"), "step"), 4);
+    EXPECT_EQ_U64(world_number(json_object_get(run, "from"), "step"), 4);
     /* A run that says it began from itself ends the chain. */
     REQUIRE_OK(call(&world, "PATCH", WORLD_RUN, "", from, NULL));
     EXPECT(chain_is(&world, three.path, "llm/seven@4 llm/seven@1"));
@@ -90,67 +76,38 @@ TEST(a_chain_goes_on_in_the_run_that_a_run_began_from) { /* version_lists.h#1, #
 }
 
 TEST(latest_newer_than_a_step_or_a_version_waits_for_what_comes_next) {
-    CAIRN_AUTO(world) world = {0};
-    struct cairn_hand hand;
-    struct cairn_hand_save one, two;
     CAIRN_AUTO_JSON json_t *newer = NULL, *back = NULL;
-    char tail[100];
-    REQUIRE(cairn_world_start_inside(&world, NULL));
+    INSIDE();
     EXPECT_CODE(call(&world, "GET", LATEST, "?newer_than=1&wait=1s", NULL, NULL), CAIRN_NOT_FOUND);
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
-    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &one));
-    REQUIRE_OK(cairn_hand_save_all(&hand, 2, 1, "error", 10, &two));
+    HAND(1);
+    SAVED(one, 1);
+    SAVED(two, 2);
     REQUIRE_OK(call(&world, "GET", LATEST, "?newer_than=1", NULL, &newer));
-    EXPECT_EQ_U64(cairn_world_number(newer, "step"), 2);
+    EXPECT_EQ_U64(world_number(newer, "step"), 2);
     EXPECT(json_is_object(json_object_get(newer, "meta")));
     EXPECT(json_is_object(json_object_get(newer, "metrics")));
     EXPECT(json_is_object(json_object_get(newer, "labels")));
     uint64_t before_ms = world.inside.clock.mono_ms;
     EXPECT_CODE(call(&world, "GET", LATEST, "?newer_than=2&wait=30s", NULL, NULL), CAIRN_NOT_YET);
     EXPECT(world.inside.clock.mono_ms >= before_ms + 30000);
-    snprintf(tail, sizeof(tail), "?newer_than=%s", two.id.text);
+    const char *tail = TEXT("?newer_than=%s", two.id.text);
     EXPECT_CODE(call(&world, "GET", LATEST, tail, NULL, NULL), CAIRN_NOT_YET);
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j2", 1, "1", 1)); /* back to step 1 */
+    REQUIRE_OK(hand_open(&world, &hand, "j2", 1, "1", 1)); /* back to step 1 */
     REQUIRE_OK(call(&world, "GET", LATEST, tail, NULL, &back));
-    EXPECT_EQ_U64(cairn_world_number(back, "step"), 1);
+    EXPECT_EQ_U64(world_number(back, "step"), 1);
     EXPECT_CODE(call(&world, "GET", LATEST, "?newer_than=1", NULL, NULL), CAIRN_NOT_YET);
     EXPECT_CODE(call(&world, "GET", one.path, "?newer_than=1", NULL, NULL), CAIRN_INVALID);
     EXPECT_CODE(call(&world, "GET", LATEST, "?newer_than=x", NULL, NULL), CAIRN_INVALID);
 }
 
-struct waiting {
-    char url[200];
-    enum cairn_code code;
-    uint64_t step;
-};
-static void *wait_for_next(void *argument) {
-    struct waiting *waiting = argument;
-    struct cairn_rest_options options = {.url = waiting->url, .timeout_ms = 30000};
-    CAIRN_AUTO_PTR(rest) rest = NULL;
-    CAIRN_AUTO_JSON json_t *reply = NULL;
-    waiting->code = cairn_rest_new(&options, &rest, NULL);
-    if (!waiting->code)
-        waiting->code = cairn_rest_wait(rest, LATEST "?newer_than=1", 20000, &reply, NULL);
-    waiting->step = cairn_world_number(reply, "step");
-    return NULL;
-}
-
 TEST(a_commit_wakes_who_waits_for_the_next_one) {
-    CAIRN_AUTO(world) world = {0};
-    struct cairn_hand hand;
-    struct cairn_hand_save one, two;
-    struct waiting waiting = {0};
-    pthread_t thread;
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
-    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &one));
-    snprintf(waiting.url, sizeof(waiting.url), "%s", world.server.url);
-    uint64_t before_ms = cairn_mono_ms();
-    REQUIRE(!pthread_create(&thread, NULL, wait_for_next, &waiting));
-    enum cairn_code code = cairn_hand_save_all(&hand, 2, 1, "error", 10, &two);
-    pthread_join(thread, NULL);
-    REQUIRE_OK(code);
-    EXPECT(waiting.code == CAIRN_OK);
-    EXPECT_EQ_U64(waiting.step, 2);
-    EXPECT(cairn_mono_ms() - before_ms < 10000);
+    struct cairn_hand_save two;
+    CAIRN_AUTO(calling) waiting = {0};
+    JOB(1);
+    SAVED(one, 1);
+    REQUIRE(calling_wait(&waiting, &world, LATEST "?newer_than=1", 20000));
+    REQUIRE_OK(hand_save_all(&hand, 2, 1, "error", 10, &two));
+    EXPECT_CODE(calling_end(&waiting), CAIRN_OK);
+    EXPECT_SHOWS(waiting.reply, "step", "2");
+    EXPECT(waiting.took_ms < 10000);
 }

@@ -2,45 +2,13 @@
 /* ctest: labels=tsan,postgresql */
 /* What one server hears of another one's changes, and how late: told, cut off, and behind a session
  * that is silently dead (catalog/notify.h). */
-#include <inttypes.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-
-#include "common/clock.h"
 #include "tests/server/servers.h"
 #include "tests/support/cut.h"
-#include "tests/support/raw.h"
 
 #define err failure /* of the macros */
 static struct cairn_error failure;
 
 /* ---- who waits at one server for what another one changes ---- */
-
-/* A long poll with a connection of its own, and when it was answered. */
-struct waits {
-    const struct cairn_world *world;
-    const char *path;
-    enum cairn_code code;
-    bool committed;
-    uint64_t answered_us;
-    pthread_t thread;
-    _Atomic int id;
-};
-static void *wait_there(void *argument) {
-    struct waits *waits = argument;
-    waits->id = gettid();
-    struct cairn_rest_options options = {.url = waits->world->server.url};
-    struct cairn_error why = {0};
-    CAIRN_AUTO_PTR(rest) rest = NULL;
-    CAIRN_AUTO_JSON json_t *version = NULL;
-    waits->code = cairn_rest_new(&options, &rest, &why);
-    if (!waits->code) waits->code = cairn_rest_wait(rest, waits->path, 30000, &version, &why);
-    waits->answered_us = cairn_mono_us();
-    waits->committed = !strcmp(cairn_world_text(version, "state"), "committed");
-    return NULL;
-}
 
 static bool cut_listeners(const char *catalog) {
     return cairn_postgres_run(catalog,
@@ -57,24 +25,21 @@ enum listening { HEARD, CUT_OFF, DEAD };
 static void late_by(struct cairn_world *one, struct cairn_world *two, struct cairn_hand *hand,
                     uint64_t step, enum listening listening, uint64_t *ret_us) {
     struct cairn_hand_save save;
-    REQUIRE_OK(cairn_hand_begin(hand, step, 1, "error", &save));
-    json_t *shard = cairn_hand_shard(&save, "x", 0, CAIRN_VIEW("abc"));
-    REQUIRE_OK(cairn_hand_send(&save, json_pack("[o]", shard), NULL, NULL));
-    struct waits waits[2] = {{.world = one, .path = save.path}, {.world = two, .path = save.path}};
-    for (int k = 0; k < 2; k++)
-        REQUIRE(!pthread_create(&waits[k].thread, NULL, wait_there, &waits[k]));
+    REQUIRE_OK(hand_begin(hand, step, 1, "error", &save));
+    REQUIRE_OK(hand_register(&save, "x", 0, CAIRN_VIEW("abc")));
+    CAIRN_AUTO(calling) first = {0}, second = {0};
+    REQUIRE(calling_wait(&first, one, save.path, 30000));
+    REQUIRE(calling_wait(&second, two, save.path, 30000));
     for (uint64_t k = 0; k < 10 + step % 12; k++) {
         if (listening == CUT_OFF) EXPECT(cut_listeners(one->catalog));
         cairn_test_pause_ms(listening == DEAD ? 74 : 37); /* pause of chaos: between two looks */
     }
-    json_t *seals = json_pack("[o]", cairn_hand_seal(0, NULL, "x", 3));
-    EXPECT_CODE(cairn_hand_send(&save, NULL, seals, NULL), CAIRN_OK);
-    for (int k = 0; k < 2; k++) {
-        pthread_join(waits[k].thread, NULL);
-        EXPECT_CODE(waits[k].code, CAIRN_OK);
-        EXPECT(waits[k].committed);
-    }
-    *ret_us = waits[1].answered_us - cairn_min_u64(waits[0].answered_us, waits[1].answered_us);
+    EXPECT_CODE(hand_seal_alone(&save, 0, "x", 3), CAIRN_OK);
+    EXPECT_CODE(calling_end(&first), CAIRN_OK);
+    EXPECT_CODE(calling_end(&second), CAIRN_OK);
+    EXPECT_SHOWS(first.reply, "state", "committed");
+    EXPECT_SHOWS(second.reply, "state", "committed");
+    *ret_us = second.answered_us - cairn_min_u64(first.answered_us, second.answered_us);
 }
 
 /* At most, but for one pause of the machine, and on average. */
@@ -112,16 +77,12 @@ static void measure(struct cairn_world *one, struct cairn_world *two, struct cai
     print_late(listening == HEARD ? "heard" : "cut off", ret);
 }
 
-TEST(a_commit_on_one_server_ends_a_wait_on_another_within_200_ms_heard_or_not) /* catalog.h#7 */
-{
-    NEED_POSTGRES;
-    CAIRN_AUTO(world) one = {0}, two = {0};
-    REQUIRE(cairn_servers_first(&one, NULL, NULL));
-    REQUIRE(cairn_servers_second(&one, &two, NULL));
+TEST(a_commit_on_one_server_ends_a_wait_on_another_within_200_ms_heard_or_not) { /* catalog.h#7 */
+    TWO_SERVERS();
     struct cairn_hand hand;
     struct late late;
     uint64_t step = 0;
-    REQUIRE_OK(cairn_hand_open(&one, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(hand_open(&one, &hand, "j1", 0, "latest", 1));
     measure(&one, &two, &hand, &step, HEARD, &late);
     EXPECT(most_ms(&late) <= 200);
     EXPECT(mean_ms(&late) <= 50);
@@ -147,14 +108,13 @@ TEST(a_wait_ends_within_a_second_behind_a_listening_session_that_is_dead_until_t
     /* catalog.h#7 */
     NEED_POSTGRES;
     CAIRN_AUTO(world) one = {0}, two = {0};
-    REQUIRE(cairn_servers_first(&one, NULL, NULL));
+    REQUIRE(servers_first(&one, NULL, NULL));
     REQUIRE(cairn_cut_start(cairn_postgres_folder()));
-    REQUIRE(
-        cairn_servers_second_by(&one, &two, NULL, "&port=5433&sslmode=disable&gssencmode=disable"));
+    REQUIRE(servers_second_by(&one, &two, NULL, "&port=5433&sslmode=disable&gssencmode=disable"));
     struct cairn_hand hand;
     struct late late;
     uint64_t step = 0;
-    REQUIRE_OK(cairn_hand_open(&one, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(hand_open(&one, &hand, "j1", 0, "latest", 1));
     measure(&one, &two, &hand, &step, HEARD, &late);
     EXPECT(mean_ms(&late) <= 200);
     cairn_cut_silence();
@@ -187,16 +147,15 @@ TEST(a_wait_ends_within_a_second_behind_a_listening_session_that_is_dead_until_t
 
 static uint64_t last_event(struct cairn_world *world) {
     CAIRN_AUTO_JSON json_t *page = NULL;
-    EXPECT(!cairn_world_call(world, "GET", "/v1/events?limit=1", NULL, &page));
-    return cairn_world_number(page, "since");
+    EXPECT(!world_call(world, "GET", "/v1/events?limit=1", NULL, &page));
+    return world_number(page, "since");
 }
 
 static enum cairn_code change(struct cairn_world *world, const char *run, int number) {
-    char path[100], label[20];
-    snprintf(path, sizeof(path), "/v1/runs/llm/%s", run);
-    snprintf(label, sizeof(label), "%d", number);
+    const char *path = TEXT("/v1/runs/llm/%s", run);
+    const char *label = TEXT("%d", number);
     CAIRN_TRY(cairn_rest_set_if_match(world->rest, "*", NULL));
-    return cairn_world_call(world, "PUT", path, json_pack("{s:{s:s}}", "labels", "n", label), NULL);
+    return world_call(world, "PUT", path, json_pack("{s:{s:s}}", "labels", "n", label), NULL);
 }
 
 struct changing {
@@ -223,9 +182,7 @@ static void expect_numbers(const struct cairn_buf *got, uint64_t first, uint64_t
 }
 
 static void read_up_to(struct cairn_raw *raw, struct cairn_buf *got, uint64_t last) {
-    char text[40];
-    snprintf(text, sizeof(text), "\nid: %" PRIu64 "\n", last);
-    EXPECT(cairn_raw_until(raw, got, text, 60000));
+    EXPECT(cairn_raw_until(raw, got, TEXT("\nid: %" PRIu64 "\n", last), 60000));
 }
 
 TEST(events_of_two_servers_that_change_at_once_come_from_each_in_one_order_without_a_gap) {
@@ -236,8 +193,8 @@ TEST(events_of_two_servers_that_change_at_once_come_from_each_in_one_order_witho
     CAIRN_AUTO(buf)
     first = {.limit = STREAM_LIMIT}, second = {.limit = STREAM_LIMIT},
     later = {.limit = STREAM_LIMIT};
-    REQUIRE(cairn_servers_first(&one, NULL, NULL));
-    REQUIRE(cairn_servers_second(&one, &two, NULL));
+    REQUIRE(servers_first(&one, NULL, NULL));
+    REQUIRE(servers_second(&one, &two, NULL));
     REQUIRE_OK(change(&one, "a", -1));
     REQUIRE_OK(change(&two, "b", -1));
     uint64_t from = last_event(&one);
@@ -294,9 +251,8 @@ TEST(a_stream_and_a_long_poll_hear_an_event_of_another_server_and_do_not_wait_fo
     CAIRN_AUTO(world) one = {0}, two = {0};
     struct cairn_raw raw;
     uint64_t middle_ms = 0, most_ms = 0;
-    char path[64];
-    REQUIRE(cairn_servers_first(&one, NULL, NULL));
-    REQUIRE(cairn_servers_second(&one, &two, NULL));
+    REQUIRE(servers_first(&one, NULL, NULL));
+    REQUIRE(servers_second(&one, &two, NULL));
     REQUIRE_OK(change(&one, "a", -1));
     REQUIRE_OK(change(&two, "a", -2));
     uint64_t from = last_event(&one);
@@ -306,14 +262,11 @@ TEST(a_stream_and_a_long_poll_hear_an_event_of_another_server_and_do_not_wait_fo
     EXPECT(most_ms <= 1000 + SLACK_MS);
     cairn_raw_release(&raw);
     from = last_event(&one);
-    snprintf(path, sizeof(path), "/v1/events?since=%" PRIu64, from);
-    struct waits waits = {.world = &one, .path = path};
-    REQUIRE(!pthread_create(&waits.thread, NULL, wait_there, &waits));
-    REQUIRE_AWAIT(waits.id && cairn_test_thread_sleeps(waits.id) &&
-                  cairn_raw_all_read(one.server.port));
+    CAIRN_AUTO(calling) waits = {0};
+    REQUIRE(calling_wait(&waits, &one, TEXT("/v1/events?since=%" PRIu64, from), 30000));
+    REQUIRE_AWAIT(calling_is_held(&waits));
     EXPECT_CODE(change(&two, "a", ROUNDS), CAIRN_OK);
     uint64_t answered_us = cairn_mono_us();
-    pthread_join(waits.thread, NULL);
-    EXPECT_CODE(waits.code, CAIRN_OK);
+    EXPECT_CODE(calling_end(&waits), CAIRN_OK);
     EXPECT(waits.answered_us < answered_us + (1000 + SLACK_MS) * UINT64_C(1000));
 }

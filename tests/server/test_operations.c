@@ -2,9 +2,6 @@
 /* ctest: labels=tsan engines=again */
 /* Whose operation runs next, and how many one token may have (operations.h#1). The work is the
  * test's own: it notes that it runs, and ends when the test lets it. */
-#include <pthread.h>
-#include <stdio.h>
-
 #include "server/operations/operations.h"
 #include "tests/server/world.h"
 
@@ -18,7 +15,7 @@ static struct {
     size_t count, ended, may_end;
 } gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
-static enum cairn_code work(struct cairn_srv *server, struct cairn_store_worker *worker,
+static enum cairn_code work(struct srv *server, struct cairn_store_worker *worker,
                             const json_t *arguments, void *owner, json_t **ret_result,
                             struct cairn_error *why) {
     const char *letter = json_string_value(json_object_get(arguments, "letter"));
@@ -52,36 +49,39 @@ static void forget(void) {
     gate.count = gate.ended = gate.may_end = 0;
 }
 
-static enum cairn_code begin(struct cairn_srv *server, const char *project, const char *letter,
+static enum cairn_code begin(struct srv *server, const char *project, const char *letter,
                              bool reads, const char *token, struct cairn_error *why) {
     static unsigned number;
     struct cairn_run_name name = {.run = "r"};
-    struct cairn_srv_caller caller = {.kind = CAIRN_SRV_TOKEN, .projects = "*", .who = "somebody"};
-    char id[CAIRN_SRV_OPERATION_BYTES];
+    struct srv_caller caller = {.kind = SRV_TOKEN, .projects = "*", .who = "somebody"};
+    char id[SRV_OPERATION_BYTES];
     bool made = false;
     CAIRN_AUTO_JSON json_t *request =
         json_pack("{s:s, s:i}", "letter", letter, "number", (int)number++);
     snprintf(name.project, sizeof(name.project), "%s", project);
     snprintf(caller.id, sizeof(caller.id), "%s", token);
-    struct cairn_srv_operation_wish wish = {.kind = reads ? "verify" : "promote",
-                                            .reads = reads,
-                                            .work = work,
-                                            .name = &name,
-                                            .caller = &caller,
-                                            .path = "x",
-                                            .request = request,
-                                            .arguments = request,
-                                            .place.folder_fd = -1};
-    return cairn_srv_operation_begin(server, &wish, id, &made, why);
+    struct srv_operation_wish wish = {.kind = reads ? "verify" : "promote",
+                                      .reads = reads,
+                                      .work = work,
+                                      .name = &name,
+                                      .caller = &caller,
+                                      .path = "x",
+                                      .request = request,
+                                      .arguments = request,
+                                      .place.folder_fd = -1};
+    return srv_operation_begin(server, &wish, id, &made, why);
 }
 
-TEST(projects_take_turns_at_the_places_for_operations) /* operations.h#1 */
-{
-    CAIRN_AUTO(world) world = {.inside = {.on_disk = true}}; /* threads use it */
-    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS("--operations-at-once=1")));
-    struct cairn_srv *server = &world.inside.server;
-    REQUIRE_OK(cairn_srv_operations_new(server, &server->operations, &err));
-    forget();
+/* A server with one place for operations; on disk, since threads use it. */
+#define OPERATIONS(server)                                                                         \
+    CAIRN_AUTO(world) world = {.inside = {.on_disk = true}};                                       \
+    REQUIRE(world_start_inside(&world, WORLD_ARGS("--operations-at-once=1")));                     \
+    struct srv *server = &world.inside.server;                                                     \
+    REQUIRE_OK(srv_operations_new(server, &server->operations, &err));                             \
+    forget()
+
+TEST(projects_take_turns_at_the_places_for_operations) { /* operations.h#1 */
+    OPERATIONS(server);
     REQUIRE_OK(begin(server, "a", "1", false, "", &err));
     wait_for_begun(1);
     REQUIRE_OK(begin(server, "a", "2", false, "", &err));
@@ -92,17 +92,12 @@ TEST(projects_take_turns_at_the_places_for_operations) /* operations.h#1 */
     let_end(6);
     wait_for_begun(6);
     EXPECT_EQ_TEXT(gate.begun, "146253");
-    cairn_srv_operations_free(server->operations);
+    srv_operations_free(server->operations);
     server->operations = NULL;
 }
 
-TEST(what_only_reads_holds_up_no_change) /* operations.h#1 */
-{
-    CAIRN_AUTO(world) world = {.inside = {.on_disk = true}}; /* threads use it */
-    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS("--operations-at-once=1")));
-    struct cairn_srv *server = &world.inside.server;
-    REQUIRE_OK(cairn_srv_operations_new(server, &server->operations, &err));
-    forget();
+TEST(what_only_reads_holds_up_no_change) { /* operations.h#1 */
+    OPERATIONS(server);
     REQUIRE_OK(begin(server, "a", "v", true, "", &err));
     wait_for_begun(1);
     REQUIRE_OK(begin(server, "a", "w", true, "", &err)); /* it waits for the first */
@@ -112,25 +107,19 @@ TEST(what_only_reads_holds_up_no_change) /* operations.h#1 */
     let_end(2);
     wait_for_begun(3);
     EXPECT_EQ_TEXT(gate.begun, "v+w");
-    cairn_srv_operations_free(server->operations);
+    srv_operations_free(server->operations);
     server->operations = NULL;
 }
 
-TEST(one_token_has_so_many_operations_and_leaves_others_room) /* operations.h#1 */
-{
-    CAIRN_AUTO(world) world = {.inside = {.on_disk = true}}; /* threads use it */
-    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS("--operations-at-once=1")));
-    struct cairn_srv *server = &world.inside.server;
-    REQUIRE_OK(cairn_srv_operations_new(server, &server->operations, &err));
-    forget();
-    for (int i = 0; i < CAIRN_SRV_OPERATIONS_OF_TOKEN_MAX; i++)
+TEST(one_token_has_so_many_operations_and_leaves_others_room) { /* operations.h#1 */
+    OPERATIONS(server);
+    for (int i = 0; i < SRV_OPERATIONS_OF_TOKEN_MAX; i++)
         EXPECT_CODE(begin(server, "a", "1", i % 2, "one", &err), CAIRN_OK);
-    EXPECT_CODE(begin(server, "a", "1", false, "one", &err), CAIRN_BUSY);
-    EXPECT(strstr(err.message, "somebody") != NULL);
+    EXPECT_FAILS(begin(server, "a", "1", false, "one", &err), CAIRN_BUSY, "somebody");
     EXPECT_CODE(begin(server, "a", "1", true, "one", &err), CAIRN_BUSY);
     EXPECT_CODE(begin(server, "a", "2", false, "two", &err), CAIRN_OK);
-    let_end(CAIRN_SRV_OPERATIONS_OF_TOKEN_MAX + 1);
-    wait_for_begun(CAIRN_SRV_OPERATIONS_OF_TOKEN_MAX + 1);
-    cairn_srv_operations_free(server->operations);
+    let_end(SRV_OPERATIONS_OF_TOKEN_MAX + 1);
+    wait_for_begun(SRV_OPERATIONS_OF_TOKEN_MAX + 1);
+    srv_operations_free(server->operations);
     server->operations = NULL;
 }

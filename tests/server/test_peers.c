@@ -2,18 +2,8 @@
 /* ctest: labels=tsan engines=again */
 /* What peers can make the server hold: bodies that do not come, replies that nobody takes, and
  * connections without requests (B05, B10). */
-#include <netinet/in.h>
-#include <poll.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include "common/clock.h"
 #include "tests/server/world.h"
-#include "tests/support/raw.h"
 
 #define err world.err /* of the macros */
 #define WAIT_MS_MAX 60000
@@ -28,13 +18,6 @@ static bool is_read(const struct cairn_raw *raw, uint16_t server) {
            !ours.sending && !theirs.unread;
 }
 
-static enum cairn_code heartbeat(struct cairn_hand *hand) {
-    return cairn_world_call(hand->world, "PUT", "/v1/nodes/node-a",
-                            json_pack("{s:{s:s}, s:[{s:s, s:i}], s:[]}", "uploader", "version", "1",
-                                      "attempts", "grant", hand->grant, "unsent", 0, "versions"),
-                            NULL);
-}
-
 /* ---- callers that wait ---- */
 
 #define WAITERS 60
@@ -42,23 +25,18 @@ static enum cairn_code heartbeat(struct cairn_hand *hand) {
 static const char change[] = "GET %s?wait=60s HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 static bool open_waiter(struct cairn_raw *raw, const struct cairn_hand_save *save) {
-    char text[400];
-    snprintf(text, sizeof(text), change, save->path);
+    const char *text = TEXT(change, save->path);
     return cairn_raw_open(raw, save->hand->world->server.port) && cairn_raw_text(raw, text) &&
            AWAIT(is_read(raw, save->hand->world->server.port));
 }
 
-TEST(waiters_whose_callers_have_gone_give_their_connections_back_at_once) /* B05 */
-{
-    CAIRN_AUTO(world) world = {0};
-    struct cairn_hand hand;
-    struct cairn_hand_save save;
+TEST(waiters_whose_callers_have_gone_give_their_connections_back_at_once) { /* B05 */
+    WORLD("--http-connections-max=64");
     static struct cairn_raw waiters[WAITERS];
     CAIRN_AUTO(raw) still = {0};
     CAIRN_AUTO(buf) reply = {0};
-    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--http-connections-max=64"), NULL));
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
-    REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
+    HAND(1);
+    BEGUN(save, 1);
     REQUIRE(open_waiter(&still, &save));
     for (int round = 0; round < 3; round++) {
         for (size_t i = 0; i < WAITERS; i++) REQUIRE(open_waiter(&waiters[i], &save));
@@ -72,9 +50,7 @@ TEST(waiters_whose_callers_have_gone_give_their_connections_back_at_once) /* B05
         EXPECT(cairn_mono_ms() - gone_ms < 10000); /* they would have waited for 60 s */
     }
     EXPECT(!cairn_raw_closed(&still, 0)); /* its caller is there and waits on */
-    char path[240];
-    snprintf(path, sizeof(path), "%s/abort", save.path);
-    REQUIRE_OK(cairn_world_call(&world, "POST", path, NULL, NULL));
+    ASK("POST", TEXT("%s/abort", save.path), NULL);
     EXPECT_EQ_U64((uint64_t)cairn_raw_reply(&still, WAIT_MS_MAX, &reply), 200);
 }
 
@@ -85,21 +61,17 @@ static const char table[] = "PUT /v1/runs/a/b/tables/"
                             "HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
                             "application/octet-stream\r\nContent-Length: 67108864\r\n\r\n";
 
-TEST(bodies_that_are_announced_and_never_sent_keep_nobody_out) /* B10 */
-{
-    CAIRN_AUTO(world) world = {0};
-    struct cairn_hand hand;
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+TEST(bodies_that_are_announced_and_never_sent_keep_nobody_out) { /* B10 */
+    JOB(1);
     struct cairn_raw silent[8] = {0};
     for (size_t i = 0; i < CAIRN_COUNT(silent); i++)
         REQUIRE(cairn_raw_open(&silent[i], world.server.port) && cairn_raw_text(&silent[i], table));
     for (size_t i = 0; i < CAIRN_COUNT(silent); i++)
         REQUIRE_AWAIT(is_read(&silent[i], world.server.port));
-    EXPECT_CODE(heartbeat(&hand), CAIRN_OK);
-    EXPECT_CODE(cairn_world_call(&world, "PUT", "/v1/runs/a/b",
-                                 json_pack("{s:{s:s}}", "labels", "k", "v"), NULL),
-                CAIRN_OK);
+    EXPECT_CODE(hand_beat(&hand, "node-a"), CAIRN_OK);
+    EXPECT_CODE(
+        world_call(&world, "PUT", "/v1/runs/a/b", json_pack("{s:{s:s}}", "labels", "k", "v"), NULL),
+        CAIRN_OK);
     for (size_t i = 0; i < CAIRN_COUNT(silent); i++) cairn_raw_release(&silent[i]);
 }
 
@@ -132,15 +104,10 @@ static int put_mebibyte(const struct cairn_world *world) {
     return cairn_raw_reply(&raw, 30000, &reply);
 }
 
-TEST(a_body_that_stands_still_for_2_s_loses_its_memory_and_saves_have_their_own) /* B10 */
-{
-    CAIRN_AUTO(world) world = {0};
-    struct cairn_hand hand;
-    struct cairn_hand_save save;
+TEST(a_body_that_stands_still_for_2_s_loses_its_memory_and_saves_have_their_own) { /* B10 */
     static char piece[64 * 1024];
-    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--bodies-max=8MiB"), NULL));
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
-    REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
+    JOB(1, "--bodies-max=8MiB");
+    BEGUN(save, 1);
     struct slow_peer peer = {0};
     REQUIRE(cairn_raw_open(&peer.raw, world.server.port) && cairn_raw_text(&peer.raw, table));
     for (size_t i = 0; i < 88; i++) /* 5.5 of the 6 MiB that are not kept for saves */
@@ -148,11 +115,8 @@ TEST(a_body_that_stands_still_for_2_s_loses_its_memory_and_saves_have_their_own)
     REQUIRE(AWAIT(is_read(&peer.raw, world.server.port)));
     REQUIRE(!pthread_create(&peer.thread, NULL, send_slowly, &peer));
     EXPECT_EQ_U64((uint64_t)put_mebibyte(&world), 503);
-    EXPECT_CODE(heartbeat(&hand), CAIRN_OK);
-    json_t *shard = cairn_hand_shard(&save, "x", 0, CAIRN_VIEW("abc"));
-    EXPECT_CODE(cairn_hand_send(&save, json_pack("[o]", shard),
-                                json_pack("[o]", cairn_hand_seal(0, NULL, "x", 3)), NULL),
-                CAIRN_OK);
+    EXPECT_CODE(hand_beat(&hand, "node-a"), CAIRN_OK);
+    EXPECT_CODE(hand_put(&save, "x", 0, CAIRN_VIEW("abc")), CAIRN_OK);
     EXPECT(!cairn_raw_closed(&peer.raw, 0));
     peer.still = true;
     pthread_join(peer.thread, NULL);
@@ -174,12 +138,10 @@ static bool fill_runs(struct cairn_world *world) {
     char *value = malloc(60 * 1024 + 1);
     bool ok = value != NULL;
     for (int i = 0; ok && i < RUNS; i++) {
-        char path[64];
         memset(value, 'a' + i % 26, 60 * 1024);
         value[60 * 1024] = '\0';
-        snprintf(path, sizeof(path), "/v1/runs/many/run-%d", i);
-        ok = !cairn_world_call(world, "PUT", path, json_pack("{s:{s:s}}", "labels", "k", value),
-                               NULL);
+        ok = !world_call(world, "PUT", TEXT("/v1/runs/many/run-%d", i),
+                         json_pack("{s:{s:s}}", "labels", "k", value), NULL);
     }
     free(value);
     return ok;
@@ -218,12 +180,10 @@ static unsigned not_reset(const struct cairn_raw *raws, size_t count) {
     return kept;
 }
 
-TEST(replies_that_nobody_takes_have_a_bound_and_go_first) /* B10 */
-{
-    CAIRN_AUTO(world) world = {0};
+TEST(replies_that_nobody_takes_have_a_bound_and_go_first) { /* B10 */
     struct cairn_raw still[8] = {0};
     unsigned begun = 0, refused = 0;
-    REQUIRE(cairn_world_start(&world, NULL, WORLD_ARGS("CAIRN_REPLIES_MAX=16MiB")));
+    WORLD_IN("CAIRN_REPLIES_MAX=16MiB");
     REQUIRE(fill_runs(&world));
     for (size_t i = 0; i < CAIRN_COUNT(still); i++) {
         CAIRN_AUTO(buf) reply = {0};
@@ -247,11 +207,9 @@ static unsigned still_open(struct cairn_raw *raws, size_t count) {
     return open;
 }
 
-TEST(connections_without_requests_lock_no_address_out) /* B05 */
-{
-    CAIRN_AUTO(world) world = {0};
+TEST(connections_without_requests_lock_no_address_out) { /* B05 */
     struct cairn_raw idle[40] = {0};
-    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--connections-per-address=20"), NULL));
+    WORLD("--connections-per-address=20");
     for (size_t i = 0; i < 39; i++) REQUIRE(cairn_raw_open(&idle[i], world.server.port));
     /* Event loops take them in any order, so the last one is opened when others are closed. */
     AWAIT(still_open(idle, 39) <= 20);
@@ -263,12 +221,9 @@ TEST(connections_without_requests_lock_no_address_out) /* B05 */
     for (size_t i = 0; i < CAIRN_COUNT(idle); i++) cairn_raw_release(&idle[i]);
 }
 
-TEST(connections_without_requests_keep_no_caller_waiting_at_the_bound) /* B05, K08 */
-{
-    CAIRN_AUTO(world) world = {0};
+TEST(connections_without_requests_keep_no_caller_waiting_at_the_bound) { /* B05, K08 */
     struct cairn_raw idle[40] = {0};
-    REQUIRE(cairn_world_start(
-        &world, NULL, WORLD_ARGS("CAIRN_CONNECTIONS_MAX=20", "CAIRN_HTTP_CONNECTIONS_MAX=20")));
+    WORLD_IN("CAIRN_CONNECTIONS_MAX=20", "CAIRN_HTTP_CONNECTIONS_MAX=20");
     for (size_t i = 0; i < CAIRN_COUNT(idle); i++)
         REQUIRE(cairn_raw_open(&idle[i], world.server.port));
     CAIRN_AUTO(buf) reply = {0};
@@ -280,10 +235,9 @@ static void halves_give_their_places(const char *half) {
     CAIRN_AUTO(world) world = {0};
     CAIRN_AUTO(raw) kept = {0};
     struct cairn_raw halves[100] = {0};
-    CAIRN_AUTO(buf) first = {0};
-    CAIRN_AUTO(buf) last = {0};
-    REQUIRE(cairn_world_start(
-        &world, WORLD_ARGS("--http-connections-max=64", "--request-timeout=10min"), NULL));
+    CAIRN_AUTO(buf) first = {0}, last = {0};
+    REQUIRE(world_start(&world, WORLD_ARGS("--http-connections-max=64", "--request-timeout=10min"),
+                        NULL));
     REQUIRE(cairn_raw_open(&kept, world.server.port) && cairn_raw_text(&kept, livez));
     REQUIRE(cairn_raw_reply(&kept, WAIT_MS_MAX, &first) == 200);
     for (size_t i = 0; i < CAIRN_COUNT(halves); i++)
@@ -300,20 +254,17 @@ static void halves_give_their_places(const char *half) {
 }
 
 /* Of a head, and of one whose body does not come. */
-TEST(halves_of_requests_give_their_places_to_who_comes_next) /* B05 */
-{
+TEST(halves_of_requests_give_their_places_to_who_comes_next) { /* B05 */
     halves_give_their_places("GET /v1/runs HTTP/1.1\r\nHost: localhost\r\nX-Half: ");
     halves_give_their_places("POST /v1/tokens HTTP/1.1\r\nHost: localhost\r\n"
                              "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{");
 }
 
 TEST(a_peer_that_vanished_is_probed_for) {
-    CAIRN_AUTO(world) world = {0};
+    WORLD();
     CAIRN_AUTO(raw) raw = {0};
-    CAIRN_AUTO(buf) reply = {0};
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
     REQUIRE(cairn_raw_open(&raw, world.server.port) && cairn_raw_text(&raw, livez));
-    REQUIRE(cairn_raw_reply(&raw, 3000, &reply) == 200);
+    WITH(buf, reply, cairn_raw_reply(&raw, 3000, &reply) == 200);
     struct cairn_raw_queues row = {0};
     AWAIT(cairn_raw_queues(world.server.port, cairn_raw_port(&raw), &row) && row.timer == 2);
 }

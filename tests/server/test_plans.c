@@ -1,16 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: engines=again */
 /* Restore plans on a folder store: which ranges of which shards hold what is wanted (P3). */
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
-
-#include "api/documents/digest.h"
-#include "api/table/dtype.h"
-#include "api/table/table.h"
-#include "common/text.h"
 #include "tests/server/world.h"
-#include "tests/support/raw.h"
 
 #define ROWS 1024
 #define HALF 1024    /* columns of one rank; 4 KiB a row */
@@ -23,21 +14,12 @@
 /* Status of POST {C}/restore-plans; the body is parsed. */
 static int plan(struct cairn_world *world, const char *at, const char *body, json_t **ret,
                 struct cairn_buf *ret_text) {
-    char head[600];
-    CAIRN_AUTO(buf) request = {0};
-    snprintf(
-        head, sizeof(head),
-        "POST %s/restore-plans HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: "
-        "application/json\r\nContent-Length: %zu\r\n\r\n",
-        at, strlen(body));
-    if (cairn_buf_append_text(&request, head, NULL) || cairn_buf_append_text(&request, body, NULL))
-        return -1;
     ret_text->limit = 64 * CAIRN_MIB;
     cairn_buf_clear(ret_text);
-    int status = cairn_raw_exchange(world->server.port, request.data, request.size, ret_text);
-    const char *end = ret_text->data ? strstr(ret_text->data, "\r\n\r\n") : NULL;
+    const char *path = TEXT("%s/restore-plans", at);
+    int status = world_ask(world, "POST", path, "Connection: close\r\n", body, ret_text);
     json_decref(*ret);
-    *ret = end ? json_loads(end + 4, 0, NULL) : NULL;
+    *ret = json_loads(cairn_body_of(ret_text), 0, NULL);
     return status;
 }
 
@@ -48,8 +30,8 @@ static void ranges_of(const json_t *reply, struct cairn_buf *ret) {
     cairn_buf_clear(ret);
     json_array_foreach(json_object_get(reply, "objects"), i, object) {
         char *ranges = json_dumps(json_object_get(object, "ranges"), JSON_COMPACT);
-        (void)!cairn_buf_printf(ret, NULL, "%s%s %s", i ? " " : "",
-                                cairn_world_text(object, "shard"), ranges ? ranges : "?");
+        (void)!cairn_buf_printf(ret, NULL, "%s%s %s", i ? " " : "", world_text(object, "shard"),
+                                ranges ? ranges : "?");
         free(ranges);
     }
     if (!ret->data) (void)!cairn_buf_append_text(ret, "", NULL);
@@ -107,43 +89,37 @@ static bool make_table(uint32_t rank, const char *name, uint64_t size, struct ca
     return true;
 }
 
-static bool put_table(const struct cairn_hand *hand, const struct cairn_buf *table,
-                      const char *hex) {
-    char head[1200];
-    CAIRN_AUTO(buf) request = {0};
-    CAIRN_AUTO(buf) reply = {0};
-    snprintf(head, sizeof(head),
-             "PUT " WORLD_RUN "/tables/%s HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
-             "application/octet-stream\r\nX-Cairn-Grant: %s\r\nContent-Length: %zu\r\n\r\n",
-             hex, hand->grant, table->size);
-    return !cairn_buf_append_text(&request, head, NULL) &&
-           !cairn_buf_append(&request, table->data, table->size, NULL) &&
-           cairn_raw_exchange(hand->world->server.port, request.data, request.size, &reply) == 201;
-}
-
 static bool save_tensors(struct cairn_world *world, struct cairn_hand *hand,
                          struct cairn_hand_save *save) {
     CAIRN_AUTO_HEAP uint8_t *bytes = malloc(ALL_BYTES);
-    cairn_hand_fill(bytes, ALL_BYTES, 7);
-    if (cairn_hand_open(world, hand, "j1", 0, "latest", 2) ||
-        cairn_hand_begin(hand, 1, 1, "error", save))
+    hand_fill(bytes, ALL_BYTES, 7);
+    if (hand_open(world, hand, "j1", 0, "latest", 2) || hand_begin(hand, 1, 1, "error", save))
         return false;
     for (uint32_t rank = 0; rank < 2; rank++) {
         CAIRN_AUTO(buf) table = {0};
         const char *name = rank ? "r/1" : "r/0";
         uint64_t size = rank ? HALF_BYTES : ALL_BYTES;
         char hex[65];
-        if (!make_table(rank, name, size, &table, hex) || !put_table(hand, &table, hex))
+        if (!make_table(rank, name, size, &table, hex) ||
+            hand_table(hand, cairn_buf_view(&table), hex) != 201)
             return false;
-        json_t *shard = cairn_hand_shard(save, name, rank, (struct cairn_view){bytes, size});
-        if (cairn_hand_send(save, json_pack("[o]", shard),
-                            json_pack("[o]", cairn_hand_seal(rank, hex, name, size)), NULL))
+        json_t *shard = hand_shard(save, name, rank, (struct cairn_view){bytes, size});
+        if (hand_send(save, json_pack("[o]", shard),
+                      json_pack("[o]", hand_seal(rank, hex, name, size)), NULL))
             return false;
     }
     CAIRN_AUTO_JSON json_t *version = NULL;
-    return !cairn_hand_wait(save, &version) &&
-           !strcmp(cairn_world_text(version, "state"), "committed");
+    return !hand_wait(save, &version) && !strcmp(world_text(version, "state"), "committed");
 }
+
+/* A server with such a save, and where a plan and its text go. */
+#define TENSORS()                                                                                  \
+    WORLD();                                                                                       \
+    struct cairn_hand hand;                                                                        \
+    struct cairn_hand_save save;                                                                   \
+    CAIRN_AUTO_JSON json_t *reply = NULL;                                                          \
+    CAIRN_AUTO(buf) text = {0};                                                                    \
+    REQUIRE(save_tensors(&world, &hand, &save))
 
 static const struct {
     const char *body, *ranges;
@@ -177,22 +153,14 @@ static const struct {
      "r/1 [[0,1048576]]"},
 };
 
-TEST(a_plan_names_the_whole_blocks_that_hold_what_is_wanted) /* P3 */
-{
-    CAIRN_AUTO(world) world = {0};
-    struct cairn_hand hand;
-    struct cairn_hand_save save;
-    CAIRN_AUTO_JSON json_t *reply = NULL;
-    CAIRN_AUTO(buf) text = {0};
+TEST(a_plan_names_the_whole_blocks_that_hold_what_is_wanted) { /* P3 */
+    TENSORS();
     CAIRN_AUTO(buf) ranges = {0};
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
-    REQUIRE(save_tensors(&world, &hand, &save));
     for (size_t i = 0; i < CAIRN_COUNT(wanted); i++) {
         int status = plan(&world, WORLD_RUN "/checkpoints/latest", wanted[i].body, &reply, &text);
         cairn_test_check(status == 201, __FILE__, __LINE__, "%s: %d", wanted[i].body, status);
         ranges_of(reply, &ranges);
-        EXPECT_EQ_TEXT(ranges.data, wanted[i].ranges);
-        EXPECT_EQ_TEXT(cairn_world_text(reply, "version"), save.id.text);
+        EXPECT_ALL_TEXT(ranges.data, wanted[i].ranges, world_text(reply, "version"), save.id.text);
     }
 }
 
@@ -226,13 +194,7 @@ static const struct {
 };
 
 TEST(a_plan_refuses_by_name_what_is_not_there_or_too_much) {
-    CAIRN_AUTO(world) world = {0};
-    struct cairn_hand hand;
-    struct cairn_hand_save save;
-    CAIRN_AUTO_JSON json_t *reply = NULL;
-    CAIRN_AUTO(buf) text = {0};
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
-    REQUIRE(save_tensors(&world, &hand, &save));
+    TENSORS();
     for (size_t i = 0; i < CAIRN_COUNT(refused); i++) {
         int status = plan(&world, save.path, refused[i].body, &reply, &text);
         bool said = text.data && strstr(text.data, refused[i].said);
@@ -244,86 +206,68 @@ TEST(a_plan_refuses_by_name_what_is_not_there_or_too_much) {
 }
 
 TEST(a_folder_gives_paths_that_stay_with_the_version_and_no_url) {
-    CAIRN_AUTO(world) world = {0};
-    struct cairn_hand hand;
-    struct cairn_hand_save save;
-    CAIRN_AUTO_JSON json_t *reply = NULL;
-    CAIRN_AUTO(buf) text = {0};
+    TENSORS();
     CAIRN_AUTO(buf) got = {.limit = 16 * CAIRN_MIB};
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
-    REQUIRE(save_tensors(&world, &hand, &save));
     REQUIRE(plan(&world, WORLD_RUN "/checkpoints/1", "{\"shards\":[\"r/1\"]}", &reply, &text) ==
             201);
     EXPECT(strstr(text.data, "Cache-Control: no-store\r\n"));
     EXPECT(json_is_null(json_object_get(reply, "expires_s")));
     const json_t *object = json_array_get(json_object_get(reply, "objects"), 0);
     EXPECT(!json_object_get(object, "url"));
-    EXPECT_EQ_U64(cairn_world_number(object, "bytes"), HALF_BYTES);
-    char request[600], tag[80];
-    snprintf(request, sizeof(request), "%s/shards/r/1/data", save.path);
-    EXPECT_EQ_TEXT(cairn_world_text(object, "path"), request);
-    snprintf(request, sizeof(request),
-             "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
-             cairn_world_text(object, "path"));
-    EXPECT(cairn_raw_exchange(world.server.port, request, strlen(request), &got) == 200);
-    snprintf(tag, sizeof(tag), "ETag: \"%s-%d\"\r\n", cairn_world_text(object, "crc32c"),
-             HALF_BYTES);
-    EXPECT(strstr(got.data, tag));
+    EXPECT_EQ_U64(world_number(object, "bytes"), HALF_BYTES);
+    EXPECT_EQ_TEXT(world_text(object, "path"), TEXT("%s/shards/r/1/data", save.path));
+    EXPECT(world_ask(&world, "GET", world_text(object, "path"), "", NULL, &got) == 200);
+    EXPECT(strstr(got.data, TEXT("ETag: \"%s-%d\"\r\n", world_text(object, "crc32c"), HALF_BYTES)));
 }
 
 /* Versions without a layout have no tensors; open, aborted and deleted ones have no plan. */
 TEST(only_committed_versions_have_plans) {
-    CAIRN_AUTO(world) world = {0};
+    WORLD("--sweep-interval=50ms", "--trash-grace=0ms");
     struct cairn_hand hand;
     struct cairn_hand_save open, save, next;
     CAIRN_AUTO_JSON json_t *reply = NULL;
     CAIRN_AUTO(buf) text = {0};
-    char path[256];
-    REQUIRE(
-        cairn_world_start(&world, WORLD_ARGS("--sweep-interval=50ms", "--trash-grace=0ms"), NULL));
-    REQUIRE(!cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
-    REQUIRE(!cairn_hand_save_all(&hand, 1, 1, "error", 0, &save));
-    REQUIRE(!cairn_hand_save_all(&hand, 2, 2, "error", 10, &next));
-    REQUIRE(!cairn_hand_begin(&hand, 3, 3, "error", &open));
+    REQUIRE(!hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE(!hand_save_all(&hand, 1, 1, "error", 0, &save));
+    REQUIRE(!hand_save_all(&hand, 2, 2, "error", 10, &next));
+    REQUIRE(!hand_begin(&hand, 3, 3, "error", &open));
     EXPECT(plan(&world, save.path, "{\"tensors\":[\"w\"]}", &reply, &text) == 404);
     REQUIRE(plan(&world, save.path, "{}", &reply, &text) == 201);
     const json_t *object = json_array_get(json_object_get(reply, "objects"), 0);
-    EXPECT_EQ_TEXT(cairn_world_text(object, "shard"), "rank-00000/x");
+    EXPECT_EQ_TEXT(world_text(object, "shard"), "rank-00000/x");
     EXPECT_EQ_U64(json_array_size(json_object_get(object, "ranges")), 0); /* no bytes, no range */
     EXPECT(plan(&world, open.path, "{}", &reply, &text) == 409);
-    EXPECT_EQ_TEXT(cairn_world_text(reply, "code"), "not-committed");
-    snprintf(path, sizeof(path), "%s/abort", open.path);
-    REQUIRE(!cairn_world_call(&world, "POST", path, json_pack("{s:s}", "reason", "test"), NULL));
+    EXPECT_EQ_TEXT(world_text(reply, "code"), "not-committed");
+    REQUIRE(!world_call(&world, "POST", TEXT("%s/abort", open.path),
+                        json_pack("{s:s}", "reason", "test"), NULL));
     EXPECT(plan(&world, open.path, "{}", &reply, &text) == 410);
-    REQUIRE(!cairn_world_call(&world, "DELETE", save.path, NULL, NULL));
+    REQUIRE(!world_call(&world, "DELETE", save.path, NULL, NULL));
     AWAIT(plan(&world, save.path, "{}", &reply, &text) != 201);
-    EXPECT_EQ_TEXT(cairn_world_text(reply, "code"), "checkpoint-deleted");
+    EXPECT_EQ_TEXT(world_text(reply, "code"), "checkpoint-deleted");
 }
 
 static bool add_small_shard(const struct cairn_hand_save *save, int number, json_t *shards,
                             json_t *sealed) {
-    char name[16];
-    snprintf(name, sizeof(name), "%04d", number);
-    json_t *shard = cairn_hand_shard(save, name, 0, (struct cairn_view){"x", 1});
+    const char *name = TEXT("%04d", number);
+    json_t *shard = hand_shard(save, name, 0, (struct cairn_view){"x", 1});
     return !json_array_append_new(shards, shard) &&
            !json_array_append_new(sealed, json_pack("{s:s, s:i}", "name", name, "bytes", 1));
 }
 
 static bool save_many(struct cairn_hand *hand, struct cairn_hand_save *save) {
     CAIRN_AUTO_JSON json_t *sealed = json_array(), *version = NULL;
-    if (cairn_hand_begin(hand, 1, 1, "error", save)) return false;
+    if (hand_begin(hand, 1, 1, "error", save)) return false;
     for (int first = 0; first < MANY; first += 4096) {
         CAIRN_AUTO_JSON json_t *shards = json_array();
         for (int i = first; i < MANY && i < first + 4096; i++) {
             if (!add_small_shard(save, i, shards, sealed)) return false;
         }
-        if (cairn_hand_send(save, json_incref(shards), NULL, NULL)) return false;
+        if (hand_send(save, json_incref(shards), NULL, NULL)) return false;
     }
     json_t *seal =
         json_pack("{s:i, s:n, s:O, s:i}", "rank", 0, "table", "shards", sealed, "bytes", MANY);
-    return !cairn_hand_send(save, NULL, json_pack("[o]", seal), NULL) &&
-           !cairn_hand_wait(save, &version) &&
-           !strcmp(cairn_world_text(version, "state"), "committed");
+    return !hand_send(save, NULL, json_pack("[o]", seal), NULL) && !hand_wait(save, &version) &&
+           !strcmp(world_text(version, "state"), "committed");
 }
 
 static void list_names(int count, struct cairn_buf *ret) {
@@ -334,18 +278,15 @@ static void list_names(int count, struct cairn_buf *ret) {
 }
 
 TEST(a_plan_of_more_than_4096_shards_is_made_in_parts) {
-    CAIRN_AUTO(world) world = {0};
+    WORLD();
     struct cairn_hand hand;
     struct cairn_hand_save save;
     CAIRN_AUTO_JSON json_t *reply = NULL;
-    CAIRN_AUTO(buf) text = {0};
-    CAIRN_AUTO(buf) body = {0};
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
-    REQUIRE(!cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    CAIRN_AUTO(buf) text = {0}, body = {0};
+    REQUIRE(!hand_open(&world, &hand, "j1", 0, "latest", 1));
     REQUIRE(save_many(&hand, &save));
     EXPECT(plan(&world, save.path, "{}", &reply, &text) == 413);
-    EXPECT(strstr(text.data, "a plan of 4097 shards, at most 4096 are given"));
-    EXPECT(strstr(text.data, "Plan in several calls"));
+    EXPECT_HAS(text.data, "a plan of 4097 shards, at most 4096 are given", "Plan in several calls");
     list_names(MANY, &body);
     EXPECT(plan(&world, save.path, body.data, &reply, &text) == 413);
     EXPECT(strstr(text.data, "/shards: 4097 of them"));

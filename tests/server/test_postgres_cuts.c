@@ -2,13 +2,7 @@
 /* ctest: labels=postgresql races="full: as server/notify and server/servers" */
 /* The connection to PostgreSQL is cut at each message of a change, both ways, before it and within
  * it (D08): what was told is what is there, and what is repeated is not done twice. */
-#include <stdio.h>
-#include <stdlib.h>
-
-#include "common/clock.h"
-#include "server/db/catalog.h"
 #include "tests/server/rows.h"
-#include "tests/server/world.h"
 #include "tests/support/cut.h"
 
 /* Where a connection is cut. */
@@ -39,15 +33,14 @@ static bool end_sessions(const char *url) {
 
 /* A change over a new connection that ends at the count-th message that way: what was told is what
  * is there. *ret_over: that far it did not come any more. */
-static void cut_at(struct cairn_srv_catalog *catalog, const char *url, const struct way *way,
+static void cut_at(struct srv_catalog *catalog, const char *url, const struct way *way,
                    unsigned count, bool *ret_over, unsigned *ret_settled) {
-    char name[40], sql[120];
     struct cairn_error err = {0};
-    snprintf(name, sizeof(name), "%s-%u", way->name, count);
-    snprintf(sql, sizeof(sql), "SELECT count(*) FROM meta WHERE name = '%s'", name);
+    char *name = TEXT("%s-%u", way->name, count);
+    const char *sql = TEXT("SELECT count(*) FROM meta WHERE name = '%s'", name);
     EXPECT(end_sessions(url));
     cairn_cut_order(way->to_server, count, way->torn);
-    enum cairn_code code = cairn_srv_catalog_write(catalog, add, name, &err);
+    enum cairn_code code = srv_catalog_write(catalog, add, name, &err);
     bool cut = cairn_cut_done();
     int64_t rows = cairn_postgres_number(url, sql);
     EXPECT(code == CAIRN_OK || code == CAIRN_UNAVAILABLE);
@@ -57,16 +50,15 @@ static void cut_at(struct cairn_srv_catalog *catalog, const char *url, const str
     *ret_over = !cut;
 }
 
-TEST(d08_a_change_whose_connection_was_cut_at_any_message_is_there_when_it_was_told_so) /* D08 */
-{
+TEST(d08_a_change_whose_connection_was_cut_at_any_message_is_there_when_it_was_told_so) { /* D08 */
     NEED_POSTGRES;
     char url[200], cut_url[260], first[] = "first";
     struct cairn_error err = {0};
-    struct cairn_srv_catalog *catalog = NULL;
+    struct srv_catalog *catalog = NULL;
     unsigned settled = 0;
     REQUIRE(start_relay(url, sizeof(url), cut_url, sizeof(cut_url)));
-    REQUIRE_OK(cairn_srv_catalog_open(cut_url, &catalog, &err));
-    EXPECT_CODE(cairn_srv_catalog_write(catalog, add, first, &err), CAIRN_OK);
+    REQUIRE_OK(srv_catalog_open(cut_url, &catalog, &err));
+    EXPECT_CODE(srv_catalog_write(catalog, add, first, &err), CAIRN_OK);
     for (size_t i = 0; i < CAIRN_COUNT(ways); i++) {
         bool over = false;
         unsigned count = 1;
@@ -76,7 +68,7 @@ TEST(d08_a_change_whose_connection_was_cut_at_any_message_is_there_when_it_was_t
         EXPECT(count > 6); /* the messages of one change at least */
     }
     EXPECT(settled > 0); /* engine_postgres.h#3: COMMIT was done and its answer was lost */
-    cairn_srv_catalog_free(catalog);
+    srv_catalog_free(catalog);
     cairn_cut_stop();
 }
 
@@ -85,38 +77,36 @@ TEST(d08_a_change_whose_connection_was_cut_at_any_message_is_there_when_it_was_t
 #define LARGE_BYTES (8 * CAIRN_MIB)
 #define SLOW_MS 14 /* for 16 KiB: 7 s in all, and a session may be idle for 5 s */
 
-static enum cairn_code look_and_add_much(struct cairn_srv_tx *tx, void *argument,
+static enum cairn_code look_and_add_much(struct srv_tx *tx, void *argument,
                                          struct cairn_error *err) {
-    static const struct cairn_srv_statement count = {"count", "", "SELECT count(*) FROM meta"};
-    static const struct cairn_srv_statement much = {"much", "tt",
-                                                    "INSERT INTO meta(name, value) VALUES(?1, ?2)"};
+    static const struct srv_statement count = {"count", "", "SELECT count(*) FROM meta"};
+    static const struct srv_statement much = {"much", "tt",
+                                              "INSERT INTO meta(name, value) VALUES(?1, ?2)"};
     bool found = false;
     int64_t rows = 0;
-    CAIRN_TRY(cairn_srv_sql_number(tx, &found, &rows, err, &count));
-    return cairn_srv_sql_run(tx, NULL, err, &much, SQL_T("much"), SQL_T((const char *)argument));
+    CAIRN_TRY(srv_sql_number(tx, &found, &rows, err, &count));
+    return srv_sql_run(tx, NULL, err, &much, SQL_T("much"), SQL_T((const char *)argument));
 }
 
-TEST(what_takes_longer_to_send_than_a_session_may_be_idle_is_kept) /* engine_postgres.h#2 */
-{
+TEST(what_takes_longer_to_send_than_a_session_may_be_idle_is_kept, err) { /* engine_postgres.h#2 */
     NEED_POSTGRES;
     char url[200], cut_url[260], first[] = "first";
-    struct cairn_error err = {0};
-    struct cairn_srv_catalog *catalog = NULL;
+    struct srv_catalog *catalog = NULL;
     CAIRN_AUTO_HEAP char *text = malloc(LARGE_BYTES);
     REQUIRE(text);
     memset(text, 'x', LARGE_BYTES - 1);
     text[LARGE_BYTES - 1] = '\0';
     REQUIRE(start_relay(url, sizeof(url), cut_url, sizeof(cut_url)));
-    REQUIRE_OK(cairn_srv_catalog_open(cut_url, &catalog, &err));
-    EXPECT_CODE(cairn_srv_catalog_write(catalog, add, first, &err), CAIRN_OK);
+    REQUIRE_OK(srv_catalog_open(cut_url, &catalog, &err));
+    EXPECT_CODE(srv_catalog_write(catalog, add, first, &err), CAIRN_OK);
     cairn_cut_slow(SLOW_MS);
     uint64_t from_ms = cairn_mono_ms();
-    EXPECT_CODE(cairn_srv_catalog_write(catalog, look_and_add_much, text, &err), CAIRN_OK);
+    EXPECT_CODE(srv_catalog_write(catalog, look_and_add_much, text, &err), CAIRN_OK);
     EXPECT(cairn_mono_ms() - from_ms > 5000);
     cairn_cut_slow(0);
     EXPECT_EQ_U64(cairn_postgres_number(url, "SELECT length(value) FROM meta WHERE name = 'much'"),
                   LARGE_BYTES - 1);
-    cairn_srv_catalog_free(catalog);
+    srv_catalog_free(catalog);
     cairn_cut_stop();
 }
 
@@ -138,37 +128,36 @@ static void save_over(struct cairn_world *world, struct cairn_hand *hand, uint64
     uint8_t data[SAVE_BYTES];
     enum cairn_code code = CAIRN_UNAVAILABLE;
     for (int i = 0; i < TRIES && may_be_repeated(code); i++)
-        code = cairn_hand_begin(hand, step, 1, "error", &save);
+        code = hand_begin(hand, step, 1, "error", &save);
     REQUIRE_OK(code);
-    cairn_hand_fill(data, sizeof(data), step);
+    hand_fill(data, sizeof(data), step);
     CAIRN_AUTO_JSON json_t *shard =
-        cairn_hand_shard(&save, "rank-00000/x", 0, (struct cairn_view){data, sizeof(data)});
+        hand_shard(&save, "rank-00000/x", 0, (struct cairn_view){data, sizeof(data)});
     REQUIRE(shard);
     code = CAIRN_UNAVAILABLE;
     for (int i = 0; i < TRIES && may_be_repeated(code); i++)
-        code = cairn_hand_send(
-            &save, json_pack("[O]", shard),
-            json_pack("[o]", cairn_hand_seal(0, NULL, "rank-00000/x", sizeof(data))), NULL);
+        code = hand_send(&save, json_pack("[O]", shard),
+                         json_pack("[o]", hand_seal(0, NULL, "rank-00000/x", sizeof(data))), NULL);
     REQUIRE_OK(code);
     CAIRN_AUTO_JSON json_t *version = NULL;
     code = CAIRN_UNAVAILABLE;
     for (int i = 0; i < TRIES && may_be_repeated(code); i++) {
         json_decref(version);
         version = NULL;
-        code = cairn_hand_wait(&save, &version);
+        code = hand_wait(&save, &version);
     }
     REQUIRE_OK(code);
-    EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "committed");
+    EXPECT_EQ_TEXT(world_text(version, "state"), "committed");
 }
 
 /* One version of that step, with its one shard, committed and recorded; and no other row of it. */
 static void look_at_rows(const char *url, uint64_t step) {
-    char sql[300];
-    snprintf(sql, sizeof(sql),
-             "SELECT count(*) * 10 + count(*) FILTER (WHERE state = 1 AND recorded = 1) "
-             "FROM versions WHERE step = %u",
-             (unsigned)step);
-    if (!EXPECT(cairn_postgres_number(url, sql) == 11))
+    if (!EXPECT(
+            cairn_postgres_number(
+                url,
+                TEXT("SELECT count(*) * 10 + count(*) FILTER (WHERE state = 1 AND recorded = 1) "
+                     "FROM versions WHERE step = %u",
+                     (unsigned)step)) == 11))
         fprintf(stderr, "step %u\n", (unsigned)step);
 }
 
@@ -178,17 +167,16 @@ static unsigned next(unsigned count, uint64_t *random) {
     return count + 1 + (each ? 0 : (unsigned)(cairn_test_random(random) % STRIDE_MAX));
 }
 
-TEST(d08_a_save_whose_servers_connection_was_cut_at_any_message_is_committed_once) /* D08 */
-{
+TEST(d08_a_save_whose_servers_connection_was_cut_at_any_message_is_committed_once) { /* D08 */
     NEED_POSTGRES;
     char url[200];
     CAIRN_AUTO(world) scene = {0};
     struct cairn_world *world = &scene;
     REQUIRE(start_relay(url, sizeof(url), scene.catalog, sizeof(scene.catalog)));
-    REQUIRE(cairn_world_start(world, WORLD_ARGS("--check-interval=1h"), NULL));
+    REQUIRE(world_start(world, WORLD_ARGS("--check-interval=1h"), NULL));
     struct cairn_hand hand;
     uint64_t step = 1, random = cairn_test_seed(), latest = 0;
-    REQUIRE_OK(cairn_hand_open(world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(hand_open(world, &hand, "j1", 0, "latest", 1));
     save_over(world, &hand, step);
     for (size_t i = 0; i < CAIRN_COUNT(ways); i++) {
         bool over = false;
@@ -201,10 +189,9 @@ TEST(d08_a_save_whose_servers_connection_was_cut_at_any_message_is_committed_onc
             cuts += !over;
             look_at_rows(url, step);
             CAIRN_AUTO_JSON json_t *newest = NULL;
-            REQUIRE_OK(
-                cairn_world_call(world, "GET", WORLD_RUN "/checkpoints/latest", NULL, &newest));
-            EXPECT(cairn_world_number(newest, "step") > latest);
-            latest = cairn_world_number(newest, "step");
+            REQUIRE_OK(world_call(world, "GET", WORLD_RUN "/checkpoints/latest", NULL, &newest));
+            EXPECT(world_number(newest, "step") > latest);
+            latest = world_number(newest, "step");
         }
         printf("    %s: %u cuts\n", ways[i].name, cuts);
         EXPECT(over);

@@ -1,67 +1,57 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How often callers may ask: the buckets, what costs a request and whom, and how a refusal is told
  * (server/access/access.h#3). */
-#include <stdio.h>
-#include <unistd.h>
-
-#include "common/clock.h"
-#include "common/trace.h"
-#include "server/access/access.h"
 #include "tests/server/office.h"
-#include "tests/support/raw.h"
 
 static struct cairn_error failure;
 #define err failure
 
-static struct cairn_srv_rates *make(uint64_t per_second, uint64_t burst) {
-    struct cairn_srv_rates *rates = NULL;
-    const struct cairn_srv_rates_options options = {per_second, burst, cairn_random};
-    EXPECT_CODE(cairn_srv_rates_new(&options, &rates, &err), CAIRN_OK);
+static struct srv_rates *make(uint64_t per_second, uint64_t burst) {
+    struct srv_rates *rates = NULL;
+    const struct srv_rates_options options = {per_second, burst, cairn_random};
+    EXPECT_CODE(srv_rates_new(&options, &rates, &err), CAIRN_OK);
     return rates;
 }
 
 /* How many of `count` at one time are let in. */
-static uint64_t take(struct cairn_srv_rates *rates, const char *caller, uint64_t now_ms,
-                     uint64_t count) {
+static uint64_t take(struct srv_rates *rates, const char *caller, uint64_t now_ms, uint64_t count) {
     uint64_t taken = 0, wait_ms = 0;
-    for (uint64_t i = 0; i < count; i++)
-        taken += cairn_srv_rates_take(rates, caller, now_ms, &wait_ms);
+    for (uint64_t i = 0; i < count; i++) taken += srv_rates_take(rates, caller, now_ms, &wait_ms);
     return taken;
 }
 
 TEST(a_caller_has_its_burst_and_then_its_rate_and_is_told_when_to_come_again) { /* access.h#4 */
-    struct cairn_srv_rates *rates = make(10, 20);
+    struct srv_rates *rates = make(10, 20);
     uint64_t wait_ms = 0, now_ms = 1000000;
     REQUIRE(rates != NULL);
     EXPECT_EQ_U64(take(rates, "a", now_ms, 100), 20);
-    EXPECT(!cairn_srv_rates_take(rates, "a", now_ms, &wait_ms));
+    EXPECT(!srv_rates_take(rates, "a", now_ms, &wait_ms));
     EXPECT_EQ_U64(wait_ms, 100);
-    EXPECT(!cairn_srv_rates_take(rates, "a", now_ms + 99, &wait_ms));
+    EXPECT(!srv_rates_take(rates, "a", now_ms + 99, &wait_ms));
     EXPECT_EQ_U64(wait_ms, 1);
-    EXPECT(cairn_srv_rates_take(rates, "a", now_ms + 100, &wait_ms));
+    EXPECT(srv_rates_take(rates, "a", now_ms + 100, &wait_ms));
     EXPECT_EQ_U64(take(rates, "a", now_ms + 1100, 100), 10);
     EXPECT_EQ_U64(take(rates, "a", now_ms, 100), 0); /* read before, by another thread */
     EXPECT_EQ_U64(take(rates, "a", now_ms + 1100 + 86400000, 100), 20); /* never more */
     EXPECT_EQ_U64(take(rates, "b", now_ms + 1100, 100), 20);            /* access.h#5 */
-    cairn_srv_rates_free(rates);
-    rates = make(CAIRN_SRV_RATES_PER_SECOND_MAX, CAIRN_SRV_RATES_PER_SECOND_MAX);
+    srv_rates_free(rates);
+    rates = make(SRV_RATES_PER_SECOND_MAX, SRV_RATES_PER_SECOND_MAX);
     REQUIRE(rates != NULL);
     EXPECT_EQ_U64(take(rates, "a", 1, 5), 5);
     EXPECT_EQ_U64(take(rates, "a", UINT64_MAX, 5), 5);
-    cairn_srv_rates_free(rates);
+    srv_rates_free(rates);
 }
 
 TEST(who_asks_on_stays_limited_beside_more_callers_than_are_remembered) { /* rates.h, limits */
-    struct cairn_srv_rates *rates = make(1, 5);
+    struct srv_rates *rates = make(1, 5);
     REQUIRE(rates != NULL);
-    char other[40];
     EXPECT_EQ_U64(take(rates, "busy", 1, 100), 5);
-    for (unsigned i = 0; i < 20 * CAIRN_SRV_RATES_MAX; i++) {
-        snprintf(other, sizeof(other), "address %u", i);
-        if (!EXPECT(take(rates, other, 1 + i / 200, 1) == 1)) break; /* 409 ms pass */
+    for (unsigned i = 0; i < 20 * SRV_RATES_MAX; i++) {
+        if (!EXPECT(take(rates, TEXT("address %u", i), 1 + i / 200, 1) == 1))
+            break; /* 409 ms pass */
         if (i % 100 == 0 && !EXPECT(take(rates, "busy", 1 + i / 200, 1) == 0)) break;
     }
-    cairn_srv_rates_free(rates);
+    srv_rates_free(rates);
 }
 
 /* ---- over HTTP ---- */
@@ -70,54 +60,46 @@ static unsigned limited(const struct office *office, const char *token, const ch
                         const char *path, unsigned count) {
     unsigned refused = 0;
     for (unsigned i = 0; i < count; i++)
-        refused += cairn_office_say(office, token, method, path, NULL, NULL, NULL) == 429;
+        refused += office_say(office, token, method, path, NULL, NULL, NULL) == 429;
     return refused;
 }
 
 static bool open_office(struct office *office, bool tokens, const char *const *env) {
-    return cairn_world_start(&office->world,
-                             WORLD_ARGS("--requests-per-second=1", "--requests-burst=20",
-                                        "--log-level=debug",
-                                        tokens ? "--require-token" : "--adopt-store=false"),
-                             env) &&
-           (!tokens || cairn_office_admin(office));
+    return world_start(&office->world,
+                       WORLD_ARGS("--requests-per-second=1", "--requests-burst=20",
+                                  "--log-level=debug",
+                                  tokens ? "--require-token" : "--adopt-store=false"),
+                       env) &&
+           (!tokens || office_admin(office));
 }
 
 TEST(who_asks_too_often_is_told_429_with_a_time_and_probes_are_always_answered) {
     CAIRN_AUTO(passing) passing = {0};
     AUTO_OFFICE office = {0};
-    CAIRN_AUTO(buf) reply = {.limit = CAIRN_MIB};
     REQUIRE(cairn_passing_open(&passing));
     REQUIRE(open_office(&office, false, passing.env));
     unsigned refused = limited(&office, NULL, "GET", "/v1/runs", 40);
     EXPECT(refused >= 15 && refused <= 20);
-    EXPECT_EQ_U64(cairn_office_say(&office, NULL, "GET", "/v1/runs", NULL, NULL, &reply), 429);
-    EXPECT(strstr(reply.data, "\r\nRetry-After: 1\r\n") != NULL);
-    EXPECT(strstr(reply.data, "\"code\":\"rate-limited\"") != NULL);
-    EXPECT(strstr(reply.data, "\"retryable\":true") != NULL);
-    EXPECT(strstr(reply.data, "\"retry_after_ms\":") != NULL);
-    static const char *const free_of_it[] = {"/livez", "/readyz", "/version", "/openapi.yaml",
-                                             "/openapi.json"};
-    for (size_t i = 0; i < CAIRN_COUNT(free_of_it); i++)
-        EXPECT_EQ_U64(limited(&office, NULL, "GET", free_of_it[i], 30), 0);
+    EXPECT_HAS(ANSWER(&office, NULL, "429 GET /v1/runs"), "\r\nRetry-After: 1\r\n",
+               "\"code\":\"rate-limited\"", "\"retryable\":true", "\"retry_after_ms\":");
+    EACH_TEXT(text, "/livez", "/readyz", "/version", "/openapi.yaml", "/openapi.json")
+        EXPECT_EQ_U64(limited(&office, NULL, "GET", text, 30), 0);
     cairn_passing_pass(&passing, 1200);
     EXPECT_SAID(200, &office, NULL, "GET", "/v1/runs", NULL);
-    cairn_buf_clear(&reply);
     cairn_passing_pass(&passing, 1200);
-    EXPECT_EQ_U64(cairn_office_say(&office, NULL, "GET", "/metrics", NULL, NULL, &reply), 200);
-    EXPECT(strstr(reply.data, "cairn_requests_limited_total{by=\"address\"}") != NULL);
+    EXPECT_HAS(ANSWER(&office, NULL, "200 GET /metrics"),
+               "cairn_requests_limited_total{by=\"address\"}");
 }
 
 TEST(a01_each_token_has_a_rate_of_its_own_and_who_guesses_tokens_the_one_of_his_address) { /* A01 */
     AUTO_OFFICE office = {0};
-    struct made one, other;
     REQUIRE(open_office(&office, true, NULL));
     struct cairn_rest_options options = {.url = office.world.server.url, .token = office.admin};
     cairn_rest_free(office.world.rest);
     office.world.rest = NULL;
     REQUIRE_OK(cairn_rest_new(&options, &office.world.rest, &err));
-    REQUIRE(cairn_office_make(&office, "read", "*", 0, &one));
-    REQUIRE(cairn_office_make(&office, "read", "*", 0, &other));
+    MADE(one, "read", "*");
+    MADE(other, "read", "*");
     EXPECT(limited(&office, one.text, "GET", "/v1/runs", 40) >= 15);
     /* What it may not is asked for at its cost, too. */
     EXPECT_SAID(429, &office, one.text, "PUT", "/v1/runs/llm/x", "{}");
@@ -137,13 +119,13 @@ TEST(saves_and_heartbeats_go_on_while_their_address_has_used_up_its_rate) { /* a
     struct cairn_hand hand;
     struct cairn_hand_save save;
     REQUIRE(open_office(&office, false, NULL));
-    REQUIRE_OK(cairn_hand_open(world, &hand, "j1", 0, "latest", 2));
+    REQUIRE_OK(hand_open(world, &hand, "j1", 0, "latest", 2));
     REQUIRE_OK(cairn_rest_set_grant(world->rest, hand.grant, &err));
     uint64_t begun_ms = cairn_mono_ms();
     for (uint64_t step = 1; step <= 8; step++) {
         EXPECT(limited(&office, NULL, "GET", "/v1/runs", 25) > 0);
-        REQUIRE_OK(cairn_hand_save_all(&hand, step, 1, "error", 100, &save));
-        REQUIRE_OK(cairn_world_call(
+        REQUIRE_OK(hand_save_all(&hand, step, 1, "error", 100, &save));
+        REQUIRE_OK(world_call(
             world, "PUT", "/v1/nodes/node-a",
             json_pack("{s:{s:s}, s:[], s:[]}", "uploader", "version", "1", "attempts", "versions"),
             NULL));
@@ -154,6 +136,6 @@ TEST(saves_and_heartbeats_go_on_while_their_address_has_used_up_its_rate) { /* a
     EXPECT(limited(&office, NULL, "GET", "/v1/runs", 25) > 0);
     bool refused = false; /* the rate gives one call a second, perhaps just now */
     for (unsigned i = 0; i < 25 && !refused; i++)
-        refused = cairn_office_say(&office, NULL, "GET", save.path, more, NULL, NULL) == 429;
+        refused = office_say(&office, NULL, "GET", save.path, more, NULL, NULL) == 429;
     EXPECT(refused);
 }

@@ -1,15 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: engines=again */
 /* What a reader leases stays until the lease ends: retention, trash and sweep (Q29, C03). */
-#include <stdio.h>
-
-#include <unistd.h>
-
-#include "common/clock.h"
 #include "tests/server/world.h"
-#include "tests/support/raw.h"
-
-#define MINUTE_MS UINT64_C(60000)
 
 struct scene {
     struct cairn_world world;
@@ -25,40 +17,23 @@ static void scene_release(struct scene *scene) {
 /* Steps 1, 2 and 3, with a trash that is emptied a minute after. */
 static bool start(struct scene *scene) {
     struct cairn_world *world = &scene->world;
-    if (!cairn_world_start_inside(world, WORLD_ARGS("--trash-grace=1min"))) return false;
-    if (cairn_hand_open(world, &scene->hand, "j1", 0, "latest", 1)) return false;
-    for (size_t i = 0; i < CAIRN_COUNT(scene->saves); i++)
-        if (cairn_hand_save_all(&scene->hand, i + 1, 1, "error", 10, &scene->saves[i]))
-            return false;
-    return true;
+    if (!world_start_inside(world, WORLD_ARGS("--trash-grace=1min"))) return false;
+    if (hand_open(world, &scene->hand, "j1", 0, "latest", 1)) return false;
+    return !hand_saves(&scene->hand, scene->saves, CAIRN_COUNT(scene->saves));
 }
 
 static enum cairn_code call(struct scene *scene, const char *method, const char *base,
                             const char *tail, const char *body, json_t **ret) {
     snprintf(scene->path, sizeof(scene->path), "%s%s", base, tail);
-    return cairn_world_call(&scene->world, method, scene->path,
-                            body ? json_loads(body, 0, NULL) : NULL, ret);
+    return cairn_say(&scene->world, method, scene->path, body, ret);
 }
 
 static enum cairn_code lease(struct scene *scene, const char *base, const char *body,
                              char ret[128]) {
     CAIRN_AUTO_JSON json_t *taken = NULL;
     CAIRN_TRY(call(scene, "POST", base, "/leases", body, &taken));
-    snprintf(ret, 128, "/leases/%s", cairn_world_text(taken, "lease"));
+    snprintf(ret, 128, "/leases/%s", world_text(taken, "lease"));
     return CAIRN_OK;
-}
-
-static size_t objects_under(struct scene *scene, const struct cairn_hand_save *save) {
-    struct cairn_version_place place = {{"llm", "seven"}, save->step, save->id};
-    struct cairn_key prefix;
-    cairn_key_version_prefix(&place, &prefix);
-    struct cairn_store_listing listing = {0};
-    struct cairn_store_request list = {
-        .op = CAIRN_STORE_LIST, .key = prefix.text, .listing = &listing};
-    size_t count =
-        cairn_store_perform(scene->world.worker, &list, &scene->world.err) ? 999 : listing.count;
-    cairn_store_listing_release(&listing);
-    return count;
 }
 
 #define err scene.world.err /* of the macros */
@@ -72,21 +47,16 @@ TEST(what_is_leased_is_trashed_by_nobody_until_the_lease_ends) { /* Q29 */
     EXPECT_CODE(call(&scene, "DELETE", scene.saves[0].path, "", NULL, NULL), CAIRN_IN_USE);
     REQUIRE_OK(call(&scene, "POST", WORLD_RUN, "/retention/preview",
                     "{\"policy\":{\"keep\":{\"last\":1}}}", &plan));
-    EXPECT_EQ_U64(cairn_world_number(plan, "remove"), 1);
-    const json_t *first = json_array_get(json_object_get(plan, "versions"), 2);
-    const json_t *reason = json_array_get(json_object_get(first, "reasons"), 0);
-    EXPECT_EQ_TEXT(cairn_world_text(reason, "rule"), "leased");
+    EXPECT_SHOWS(plan, "remove", "1", "versions.2.reasons.0.rule", "leased");
     REQUIRE_OK(call(&scene, "PUT", WORLD_RUN, "/retention", "{\"keep\":{\"last\":1}}", NULL));
     REQUIRE_OK(call(&scene, "GET", scene.saves[0].path, "/leases", NULL, &page));
-    const json_t *item = json_array_get(json_object_get(page, "items"), 0);
-    EXPECT_EQ_TEXT(cairn_world_text(item, "job"), "r1");
-    EXPECT_EQ_U64(cairn_world_number(item, "expires_s"), 600);
-    cairn_inside_pass(&scene.world.inside, 9 * MINUTE_MS);
+    EXPECT_SHOWS(page, "items.0.job", "r1", "items.0.expires_s", "600");
+    inside_pass(&scene.world.inside, 9 * MINUTE_MS);
     EXPECT_CODE(call(&scene, "DELETE", scene.saves[0].path, "", NULL, NULL), CAIRN_IN_USE);
     REQUIRE_OK(call(&scene, "PUT", scene.saves[0].path, tail, "{\"ttl_s\":600}", NULL));
-    cairn_inside_pass(&scene.world.inside, 9 * MINUTE_MS); /* 18 min after it was taken */
+    inside_pass(&scene.world.inside, 9 * MINUTE_MS); /* 18 min after it was taken */
     EXPECT_CODE(call(&scene, "DELETE", scene.saves[0].path, "", NULL, NULL), CAIRN_IN_USE);
-    cairn_inside_pass(&scene.world.inside, 2 * MINUTE_MS);
+    inside_pass(&scene.world.inside, 2 * MINUTE_MS);
     REQUIRE_OK(call(&scene, "GET", scene.saves[0].path, "/leases", NULL, &after));
     EXPECT_EQ_U64(json_array_size(json_object_get(after, "items")), 0);
     EXPECT_CODE(call(&scene, "PUT", scene.saves[0].path, tail, NULL, NULL), CAIRN_NOT_FOUND);
@@ -106,9 +76,9 @@ TEST(the_same_job_has_one_lease_and_it_never_becomes_shorter) { /* leases.h#7, #
     REQUIRE_OK(call(&scene, "GET", scene.saves[2].path, "/leases", NULL, &page));
     const json_t *items = json_object_get(page, "items");
     EXPECT_EQ_U64(json_array_size(items), 2);
-    EXPECT_EQ_U64(cairn_world_number(json_array_get(items, 0), "expires_s"), 600);
+    EXPECT_EQ_U64(world_number(json_array_get(items, 0), "expires_s"), 600);
     EXPECT(json_is_integer(json_object_get(json_array_get(items, 0), "step")));
-    EXPECT_EQ_U64(cairn_world_number(json_array_get(items, 1), "expires_s"), 300);
+    EXPECT_EQ_U64(world_number(json_array_get(items, 1), "expires_s"), 300);
     REQUIRE_OK(call(&scene, "DELETE", scene.saves[2].path, one, NULL, NULL));
     EXPECT_CODE(call(&scene, "DELETE", scene.saves[2].path, one, NULL, NULL), CAIRN_NOT_FOUND);
     EXPECT_CODE(call(&scene, "PUT", scene.saves[1].path, other, NULL, NULL), CAIRN_NOT_FOUND);
@@ -123,13 +93,13 @@ TEST(a_lease_on_what_is_in_the_trash_holds_it_there_and_deleting_takes_none) { /
     REQUIRE(start(&scene));
     REQUIRE_OK(call(&scene, "DELETE", scene.saves[0].path, "", NULL, NULL));
     REQUIRE_OK(lease(&scene, scene.saves[0].path, "{\"job\":\"r1\",\"ttl_s\":600}", tail));
-    cairn_inside_pass(&scene.world.inside, 9 * MINUTE_MS); /* the grace was over long ago */
-    EXPECT_EQ_U64(objects_under(&scene, &scene.saves[0]), 5);
-    cairn_inside_pass(&scene.world.inside, 2 * MINUTE_MS);
-    EXPECT_EQ_U64(objects_under(&scene, &scene.saves[0]), 0);
+    inside_pass(&scene.world.inside, 9 * MINUTE_MS); /* the grace was over long ago */
+    EXPECT_EQ_U64(hand_objects(&scene.saves[0]), 5);
+    inside_pass(&scene.world.inside, 2 * MINUTE_MS);
+    EXPECT_EQ_U64(hand_objects(&scene.saves[0]), 0);
     EXPECT_CODE(lease(&scene, scene.saves[0].path, "{\"job\":\"r1\"}", tail), CAIRN_DELETED);
     struct cairn_hand_save open;
-    REQUIRE_OK(cairn_hand_begin(&scene.hand, 9, 1, "error", &open));
+    REQUIRE_OK(hand_begin(&scene.hand, 9, 1, "error", &open));
     EXPECT_CODE(lease(&scene, open.path, "{\"job\":\"r1\"}", tail), CAIRN_NOT_COMMITTED);
     EXPECT_CODE(lease(&scene, scene.saves[1].path, "{\"job\":\"\"}", tail), CAIRN_INVALID);
     EXPECT_CODE(lease(&scene, scene.saves[1].path, "{\"job\":\"r\",\"ttl_s\":3601}", tail),
@@ -143,8 +113,8 @@ TEST(a_lease_outlasts_a_time_in_which_no_server_ran) { /* Q34, T01 */
     REQUIRE_OK(lease(&scene, scene.saves[0].path, "{\"job\":\"r1\",\"ttl_s\":300}", tail));
     scene.world.inside.clock.boot_ms += 600 * MINUTE_MS;
     scene.world.inside.clock.wall_ms += (int64_t)(600 * MINUTE_MS);
-    REQUIRE_OK(cairn_inside_restart(&scene.world.inside));
-    cairn_inside_round(&scene.world.inside);
+    REQUIRE_OK(inside_restart(&scene.world.inside));
+    inside_round(&scene.world.inside);
     EXPECT_CODE(call(&scene, "DELETE", scene.saves[0].path, "", NULL, NULL), CAIRN_IN_USE);
     REQUIRE_OK(call(&scene, "PUT", scene.saves[0].path, tail, NULL, NULL));
 }
@@ -156,18 +126,17 @@ TEST(a_restore_plan_with_a_job_is_bound_to_its_lease) {
     REQUIRE_OK(call(&scene, "POST", WORLD_RUN, "/checkpoints/latest/restore-plans",
                     "{\"job\":\"r1\",\"ttl_s\":120}", &plan));
     const json_t *first = json_object_get(plan, "lease");
-    EXPECT_EQ_TEXT(cairn_world_text(first, "version"), scene.saves[2].id.text);
-    EXPECT_EQ_TEXT(cairn_world_text(first, "job"), "r1");
+    EXPECT_SHOWS(first, "version", scene.saves[2].id.text, "job", "r1");
     EXPECT_CODE(call(&scene, "DELETE", scene.saves[2].path, "", NULL, NULL), CAIRN_IN_USE);
-    cairn_inside_pass(&scene.world.inside, MINUTE_MS);
+    inside_pass(&scene.world.inside, MINUTE_MS);
     REQUIRE_OK(call(&scene, "POST", scene.saves[2].path, "/restore-plans",
                     "{\"job\":\"r1\",\"ttl_s\":120}", &again));
-    EXPECT_EQ_TEXT(cairn_world_text(json_object_get(again, "lease"), "lease"),
-                   cairn_world_text(first, "lease"));
+    EXPECT_EQ_TEXT(world_text(json_object_get(again, "lease"), "lease"),
+                   world_text(first, "lease"));
     EXPECT(json_equal(json_object_get(plan, "objects"), json_object_get(again, "objects")));
-    cairn_inside_pass(&scene.world.inside, MINUTE_MS + MINUTE_MS / 2);
+    inside_pass(&scene.world.inside, MINUTE_MS + MINUTE_MS / 2);
     EXPECT_CODE(call(&scene, "DELETE", scene.saves[2].path, "", NULL, NULL), CAIRN_IN_USE);
-    cairn_inside_pass(&scene.world.inside, MINUTE_MS);
+    inside_pass(&scene.world.inside, MINUTE_MS);
     REQUIRE_OK(call(&scene, "DELETE", scene.saves[2].path, "", NULL, NULL));
     REQUIRE_OK(call(&scene, "POST", scene.saves[1].path, "/restore-plans", "{}", &without));
     EXPECT(json_is_null(json_object_get(without, "lease")));
@@ -190,18 +159,13 @@ TEST(what_the_server_sends_is_leased_until_it_was_sent_and_no_longer) { /* Q29 *
     SCENE(scene);
     struct cairn_world *world = &scene.world;
     struct cairn_hand_save *save = &scene.saves[0];
-    CAIRN_AUTO(raw) raw = {0};
-    CAIRN_AUTO(raw) other = {0};
+    CAIRN_AUTO(raw) raw = {0}, other = {0};
     CAIRN_AUTO(buf) reply = {.limit = CAIRN_GIB};
     CAIRN_AUTO(buf) part = {.limit = CAIRN_GIB};
-    char request[400];
-    REQUIRE(cairn_world_start(world, WORLD_ARGS("--trash-grace=0ms"), NULL));
-    REQUIRE_OK(cairn_hand_open(world, &scene.hand, "j1", 0, "latest", 1));
-    REQUIRE_OK(cairn_hand_save_all(&scene.hand, 1, 1, "error", DOWNLOAD_BYTES, save));
-    snprintf(request, sizeof(request),
-             "GET %s/shards/rank-00000%%2Fx/data HTTP/1.1\r\nHost: localhost\r\nConnection: "
-             "close\r\n\r\n",
-             save->path);
+    REQUIRE(world_start(world, WORLD_ARGS("--trash-grace=0ms"), NULL));
+    REQUIRE_OK(hand_open(world, &scene.hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(hand_save_all(&scene.hand, 1, 1, "error", DOWNLOAD_BYTES, save));
+    const char *request = hand_download(save);
     REQUIRE(cairn_raw_open(&raw, world->server.port) && cairn_raw_open(&other, world->server.port));
     REQUIRE(cairn_raw_text(&raw, request) && cairn_raw_text(&other, request));
     REQUIRE(cairn_raw_more(&raw, 10000, &reply)); /* both have begun */

@@ -1,25 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: labels=tsan */
 /* Shards of a folder that memory holds, as the thread that sends them reads them (stream.h#4). */
-#include <fcntl.h>
 #include <linux/magic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/stat.h>
 #include <sys/uio.h>
-#include <sys/vfs.h>
-#include <unistd.h>
 
-#include "common/clock.h"
 #include "tests/server/world.h"
-#include "tests/support/raw.h"
 
 #define SIZE (9 * CAIRN_MIB + 5)
 #define LONG_SIZE (40 * CAIRN_MIB) /* more than the buffers of a connection hold */
 #define SILENT_MS 2000             /* stream.h#3 */
 #define TRIES 20                   /* the system may take a page away at any moment */
-
-#define err world.err /* of the macros */
 
 /* ---- the shard's file ---- */
 
@@ -34,13 +24,10 @@ struct shard {
 static bool saved(struct cairn_world *world, size_t size, struct shard *ret) {
     static struct cairn_hand hand;
     *ret = (struct shard){.world = world, .size = size};
-    if (cairn_hand_open(world, &hand, "j1", 0, "latest", 1) ||
-        cairn_hand_save_all(&hand, 1, 1, "error", size, &ret->save))
+    if (hand_open(world, &hand, "j1", 0, "latest", 1) ||
+        hand_save_all(&hand, 1, 1, "error", size, &ret->save))
         return false;
-    struct cairn_version_place place = {{"llm", "seven"}, ret->save.step, ret->save.id};
-    struct cairn_key key;
-    cairn_key_shard(&place, CAIRN_VIEW("rank-00000/x"), &key);
-    snprintf(ret->path, sizeof(ret->path), "%s/%s", world->store_path, key.text);
+    snprintf(ret->path, sizeof(ret->path), "%s", hand_file(&ret->save));
     return !chmod(ret->path, 0600);
 }
 
@@ -64,14 +51,6 @@ static bool bring_into_memory(const struct shard *shard) {
     return is_ready(shard) == 1;
 }
 
-static bool flip_byte(const struct shard *shard, off_t offset) {
-    CAIRN_AUTO_FD fd = open(shard->path, O_RDWR | O_CLOEXEC);
-    uint8_t byte = 0;
-    if (fd < 0 || pread(fd, &byte, 1, offset) != 1) return false;
-    byte ^= 1;
-    return pwrite(fd, &byte, 1, offset) == 1;
-}
-
 #define NEED_READY(shard)                                                                          \
     do {                                                                                           \
         if (is_ready(shard) < 0) SKIP("this file system does not say what memory holds");          \
@@ -81,27 +60,21 @@ static bool flip_byte(const struct shard *shard, off_t offset) {
 
 /* How many bytes went that way since the server's start. */
 static uint64_t ready_bytes(const struct cairn_world *world) {
-    static const char get[] =
-        "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     CAIRN_AUTO(buf) reply = {.limit = CAIRN_MIB};
-    if (cairn_raw_exchange(world->server.port, get, strlen(get), &reply) != 200) return UINT64_MAX;
+    if (world_ask(world, "GET", "/metrics", "", NULL, &reply) != 200) return UINT64_MAX;
     const char *at = strstr(reply.data, "\ncairn_read_ready_bytes_total ");
     return at ? strtoull(strchr(at, ' ') + 1, NULL, 10) : 0;
 }
 
-static const char *request_of(const struct shard *shard, const char *range, char ret[600]) {
-    snprintf(ret, 600,
-             "GET %s/shards/rank-00000%%2Fx/data HTTP/1.1\r\nHost: localhost\r\nConnection: "
-             "close\r\n%s%s%s\r\n",
-             shard->save.path, *range ? "Range: bytes=" : "", range, *range ? "\r\n" : "");
-    return ret;
+static const char *request_of(const struct shard *shard, const char *range) {
+    return TEXT("GET %s/shards/rank-00000%%2Fx/data HTTP/1.1\r\nHost: localhost\r\nConnection: "
+                "close\r\n%s%s%s\r\n",
+                shard->save.path, *range ? "Range: bytes=" : "", range, *range ? "\r\n" : "");
 }
 
 static int ask(const struct shard *shard, const char *range, struct cairn_buf *ret) {
-    char request[600];
-    request_of(shard, range, request);
     ret->limit = 2 * LONG_SIZE;
-    return cairn_raw_exchange(shard->world->server.port, request, strlen(request), ret);
+    return world_raw(shard->world, request_of(shard, range), ret);
 }
 
 /* The bytes of a reply that may have been cut are the shard's from `begin` on; how many there are,
@@ -111,7 +84,7 @@ static size_t right_bytes(const struct shard *shard, const struct cairn_buf *rep
     CAIRN_AUTO_HEAP uint8_t *wanted = malloc(shard->size);
     if (!end || !wanted) return SIZE_MAX;
     size_t size = reply->size - (size_t)(end + 4 - reply->data);
-    cairn_hand_fill(wanted, shard->size, 1);
+    hand_fill(wanted, shard->size, 1);
     bool right = size <= shard->size - begin && !memcmp(end + 4, wanted + begin, size);
     return right ? size : SIZE_MAX;
 }
@@ -122,10 +95,9 @@ struct slow {
     struct cairn_buf taken;
 };
 static bool begin_slowly(const struct shard *shard, const char *range, struct slow *ret) {
-    char request[600];
     *ret = (struct slow){.raw = {.fd = -1}, .taken = {.limit = 2 * LONG_SIZE}};
     return cairn_raw_open(&ret->raw, shard->world->server.port) &&
-           cairn_raw_text(&ret->raw, request_of(shard, range, request)) &&
+           cairn_raw_text(&ret->raw, request_of(shard, range)) &&
            cairn_raw_more(&ret->raw, 30000, &ret->taken) &&
            !strncmp(ret->taken.data, "HTTP/1.1 20", 11);
 }
@@ -164,12 +136,14 @@ static const struct {
     {"5242879-", 5 * CAIRN_MIB - 1, SIZE, 4 * CAIRN_MIB + 5},
 };
 
-TEST(what_memory_holds_is_read_by_who_sends_it_and_every_byte_is_right) /* stream.h#4, P3 */
-{
-    CAIRN_AUTO(world) world = {0};
-    struct shard shard;
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
-    REQUIRE(saved(&world, SIZE, &shard));
+/* A world with one shard of that many bytes, which memory may hold. */
+#define SHARD(bytes, ...)                                                                          \
+    struct shard shard;                                                                            \
+    WORLD(__VA_ARGS__);                                                                            \
+    REQUIRE(saved(&world, bytes, &shard))
+
+TEST(what_memory_holds_is_read_by_who_sends_it_and_every_byte_is_right) { /* stream.h#4, P3 */
+    SHARD(SIZE);
     NEED_READY(&shard);
     for (size_t i = 0; i < CAIRN_COUNT(ranges); i++) {
         uint64_t size = ranges[i].end - ranges[i].begin, ready = UINT64_MAX;
@@ -188,25 +162,17 @@ TEST(what_memory_holds_is_read_by_who_sends_it_and_every_byte_is_right) /* strea
 }
 
 TEST(none_of_it_is_read_so_where_the_setting_is_0) {
-    CAIRN_AUTO(world) world = {0};
-    struct shard shard;
-    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--ready-streams-max=0"), NULL));
-    REQUIRE(saved(&world, SIZE, &shard));
+    SHARD(SIZE, "--ready-streams-max=0");
     (void)bring_into_memory(&shard);
     CAIRN_AUTO(buf) reply = {0};
     EXPECT(ask(&shard, "", &reply) == 200);
-    EXPECT_EQ_U64(right_bytes(&shard, &reply, 0), SIZE);
-    EXPECT_EQ_U64(ready_bytes(&world), 0);
+    EXPECT_ALL_U64(right_bytes(&shard, &reply, 0), SIZE, ready_bytes(&world), 0);
 }
 
-TEST(a_block_that_is_wrong_in_memory_never_leaves_and_is_named) /* P3, stream.h#4 */
-{
-    CAIRN_AUTO(world) world = {0};
-    struct shard shard;
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
-    REQUIRE(saved(&world, SIZE, &shard));
+TEST(a_block_that_is_wrong_in_memory_never_leaves_and_is_named) { /* P3, stream.h#4 */
+    SHARD(SIZE);
     NEED_READY(&shard);
-    REQUIRE(flip_byte(&shard, 5 * CAIRN_MIB + 77));
+    REQUIRE(cairn_flip_byte(shard.path, 5 * CAIRN_MIB + 77));
     for (size_t i = 0; i < TRIES && ready_bytes(&world) < 4 * CAIRN_MIB; i++) {
         CAIRN_AUTO(buf) reply = {0};
         (void)bring_into_memory(&shard);
@@ -222,13 +188,9 @@ TEST(a_block_that_is_wrong_in_memory_never_leaves_and_is_named) /* P3, stream.h#
     EXPECT(strstr(rest.data, "store-corrupt") != NULL);
 }
 
-TEST(a_shard_that_is_cut_short_while_it_is_sent_breaks_the_connection) /* P3 */
-{
-    CAIRN_AUTO(world) world = {0};
-    struct shard shard;
+TEST(a_shard_that_is_cut_short_while_it_is_sent_breaks_the_connection) { /* P3 */
     struct slow slow;
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
-    REQUIRE(saved(&world, LONG_SIZE, &shard));
+    SHARD(LONG_SIZE);
     NEED_READY(&shard);
     (void)bring_into_memory(&shard);
     REQUIRE(begin_slowly(&shard, "", &slow));
@@ -240,13 +202,9 @@ TEST(a_shard_that_is_cut_short_while_it_is_sent_breaks_the_connection) /* P3 */
     EXPECT(cairn_daemon_logged(&world.server, "read.broken"));
 }
 
-TEST(what_memory_has_lost_while_a_shard_is_sent_is_read_from_the_store) /* stream.h#4 */
-{
-    CAIRN_AUTO(world) world = {0};
-    struct shard shard;
+TEST(what_memory_has_lost_while_a_shard_is_sent_is_read_from_the_store) { /* stream.h#4 */
     struct slow slow;
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
-    REQUIRE(saved(&world, LONG_SIZE, &shard));
+    SHARD(LONG_SIZE);
     NEED_READY(&shard);
     (void)bring_into_memory(&shard);
     REQUIRE(begin_slowly(&shard, "", &slow));
@@ -258,13 +216,9 @@ TEST(what_memory_has_lost_while_a_shard_is_sent_is_read_from_the_store) /* strea
     if (is_lost) EXPECT(ready_bytes(&world) < LONG_SIZE - 2 * CAIRN_MIB);
 }
 
-TEST(no_more_shards_than_ready_streams_max_are_read_so_at_once) /* R6, stream.h */
-{
-    CAIRN_AUTO(world) world = {0};
-    struct shard shard;
+TEST(no_more_shards_than_ready_streams_max_are_read_so_at_once) { /* R6, stream.h */
     struct slow slow;
-    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--ready-streams-max=1"), NULL));
-    REQUIRE(saved(&world, LONG_SIZE, &shard));
+    SHARD(LONG_SIZE, "--ready-streams-max=1");
     NEED_READY(&shard);
     bool is_one = false;
     for (size_t i = 0; i < TRIES && !is_one; i++) {
@@ -295,15 +249,9 @@ TEST(no_more_shards_than_ready_streams_max_are_read_so_at_once) /* R6, stream.h 
 
 /* A range that ends within a block needs a slot for the last one. Here its slot has gone to another
  * reader, who takes nothing either: it gets one when that one has been silent for a while. */
-TEST(who_lent_its_slot_while_it_needed_none_gets_one_for_what_is_not_ready) /* stream.h#3, #4 */
-{
-    CAIRN_AUTO(world) world = {0};
-    struct shard shard;
+TEST(who_lent_its_slot_while_it_needed_none_gets_one_for_what_is_not_ready) { /* stream.h#3, #4 */
     struct slow ready, other;
-    REQUIRE(cairn_world_start(
-        &world, WORLD_ARGS("--streams-max=1", "--ready-streams-max=1", "--request-timeout=10min"),
-        NULL));
-    REQUIRE(saved(&world, LONG_SIZE, &shard));
+    SHARD(LONG_SIZE, "--streams-max=1", "--ready-streams-max=1", "--request-timeout=10min");
     NEED_READY(&shard);
     (void)bring_into_memory(&shard);
     REQUIRE(begin_slowly(&shard, "0-41943038", &ready));

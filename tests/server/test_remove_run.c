@@ -2,11 +2,6 @@
 /* ctest: engines=again */
 /* A run is removed with all that it has, in rounds, whatever meets it on its way; as an operation
  * that is looked at, cancelled, killed and begun again. */
-#include <poll.h>
-#include <stdio.h>
-
-#include "server/db/catalog.h"
-#include "server/ledger/versions.h"
 #include "server/retention/remove_run.h"
 #include "tests/server/world.h"
 
@@ -21,12 +16,9 @@ struct scene {
 };
 
 static bool set_up(struct scene *scene) {
-    if (!cairn_world_start_inside(&scene->world, WORLD_ARGS("--trash-grace=1h"))) return false;
-    if (cairn_hand_open(&scene->world, &scene->hand, "j1", 0, "latest", 1)) return false;
-    for (size_t i = 0; i < VERSIONS; i++)
-        if (cairn_hand_save_all(&scene->hand, i + 1, 1, "error", 10, &scene->saves[i]))
-            return false;
-    return true;
+    if (!world_start_inside(&scene->world, WORLD_ARGS("--trash-grace=1h"))) return false;
+    if (hand_open(&scene->world, &scene->hand, "j1", 0, "latest", 1)) return false;
+    return !hand_saves(&scene->hand, scene->saves, VERSIONS);
 }
 
 /* What comes when so many are gone; false cancels. */
@@ -35,7 +27,7 @@ struct meeting {
     uint64_t at, done, total, told;
     unsigned later; /* that it is told of so many before */
     bool (*meet)(struct scene *scene);
-    enum cairn_code (*check)(struct cairn_srv_tx *tx, void *owner, struct cairn_error *err);
+    enum cairn_code (*check)(struct srv_tx *tx, void *owner, struct cairn_error *err);
     unsigned checks;
 };
 
@@ -53,24 +45,24 @@ static bool tell(void *owner, uint64_t done, uint64_t total) {
 
 static enum cairn_code remove_run(struct scene *scene, struct meeting *meeting, json_t **ret) {
     struct cairn_world *world = &scene->world;
-    const struct cairn_srv_remove_run wish = {.server = &world->inside.server,
-                                              .worker = world->inside.worker,
-                                              .name = &name,
-                                              .attempt = 1,
-                                              .versions = VERSIONS,
-                                              .who = "ops/1",
-                                              .from = "10.0.0.9",
-                                              .tell = tell,
-                                              .check = meeting->check,
-                                              .owner = meeting};
+    const struct srv_remove_run wish = {.server = &world->inside.server,
+                                        .worker = world->inside.worker,
+                                        .name = &name,
+                                        .attempt = 1,
+                                        .versions = VERSIONS,
+                                        .who = "ops/1",
+                                        .from = "10.0.0.9",
+                                        .tell = tell,
+                                        .check = meeting->check,
+                                        .owner = meeting};
     meeting->scene = scene;
     world->err = (struct cairn_error){0};
-    return cairn_srv_remove_run(&wish, ret, &world->err);
+    return srv_remove_run(&wish, ret, &world->err);
 }
 
 static uint64_t trashed(struct scene *scene) {
-    return cairn_world_count(&scene->world,
-                             "SELECT count(*) FROM versions WHERE trashed_tick IS NOT NULL");
+    return world_count(&scene->world,
+                       "SELECT count(*) FROM versions WHERE trashed_tick IS NOT NULL");
 }
 
 #define err scene.world.err /* of the macros */
@@ -78,23 +70,22 @@ static uint64_t trashed(struct scene *scene) {
 /* ---- what comes meanwhile ---- */
 
 static bool pin_a_later_one(struct scene *scene) {
-    return cairn_world_sql(&scene->world, "UPDATE versions SET pinned = 1 WHERE step = 5");
+    return world_sql(&scene->world, "UPDATE versions SET pinned = 1 WHERE step = 5");
 }
 
 static bool name_a_later_one(struct scene *scene) {
-    return !cairn_world_call(&scene->world, "PUT", WORLD_RUN "/aliases/prod",
-                             json_pack("{s:s}", "ref", "5"), NULL);
+    return !world_call(&scene->world, "PUT", WORLD_RUN "/aliases/prod",
+                       json_pack("{s:s}", "ref", "5"), NULL);
 }
 
 static bool lease_a_later_one(struct scene *scene) {
-    char path[300];
-    snprintf(path, sizeof(path), "%s/leases", scene->saves[4].path);
-    return !cairn_world_call(&scene->world, "POST", path, json_pack("{s:s}", "job", "eval"), NULL);
+    const char *path = TEXT("%s/leases", scene->saves[4].path);
+    return !world_call(&scene->world, "POST", path, json_pack("{s:s}", "job", "eval"), NULL);
 }
 
 static bool open_an_attempt(struct scene *scene) {
     struct cairn_hand next;
-    return !cairn_hand_open(&scene->world, &next, "j2", 1, "none", 1);
+    return !hand_open(&scene->world, &next, "j2", 1, "none", 1);
 }
 
 static bool cancel(struct scene *scene) {
@@ -120,30 +111,28 @@ TEST(what_comes_while_a_run_is_removed_ends_it_with_what_was_done_and_all_else_s
         struct scene scene = {0};
         struct meeting meeting = {.at = 2, .meet = comes[i].meet};
         CAIRN_AUTO_JSON json_t *result = NULL, *run = NULL;
-        char wanted[100];
         REQUIRE(set_up(&scene));
-        EXPECT_CODE(remove_run(&scene, &meeting, &result), comes[i].code);
-        snprintf(wanted, sizeof(wanted), "%u of %u versions are gone", (unsigned)comes[i].removed,
-                 (unsigned)VERSIONS);
-        EXPECT(strstr(err.message, wanted) != NULL);
+        EXPECT_FAILS(
+            remove_run(&scene, &meeting, &result), comes[i].code,
+            TEXT("%u of %u versions are gone", (unsigned)comes[i].removed, (unsigned)VERSIONS));
         EXPECT(strstr(err.message, comes[i].says) != NULL);
-        EXPECT_EQ_U64(cairn_world_number(result, "removed"), comes[i].removed);
-        EXPECT_EQ_U64(cairn_world_number(result, "bytes"), comes[i].removed * 10);
+        EXPECT_EQ_U64(world_number(result, "removed"), comes[i].removed);
+        EXPECT_EQ_U64(world_number(result, "bytes"), comes[i].removed * 10);
         EXPECT_EQ_U64(trashed(&scene), comes[i].removed);
-        REQUIRE_OK(cairn_world_call(&scene.world, "GET", WORLD_RUN, NULL, &run)); /* not hidden */
+        REQUIRE_OK(world_call(&scene.world, "GET", WORLD_RUN, NULL, &run)); /* not hidden */
         EXPECT_EQ_U64(meeting.total, VERSIONS);
-        REQUIRE(cairn_world_end(&scene.world));
+        REQUIRE(world_end(&scene.world));
     }
 }
 
 /* ---- to its end ---- */
 
 static bool forget_a_record(struct scene *scene) {
-    return cairn_world_sql(&scene->world, "UPDATE versions SET recorded = 0 WHERE step = 6");
+    return world_sql(&scene->world, "UPDATE versions SET recorded = 0 WHERE step = 6");
 }
 
 static bool it_is_recorded(struct scene *scene) {
-    return cairn_world_sql(&scene->world, "UPDATE versions SET recorded = 1 WHERE step = 6");
+    return world_sql(&scene->world, "UPDATE versions SET recorded = 1 WHERE step = 6");
 }
 
 TEST(a_version_whose_record_is_being_written_is_waited_for_and_goes_with_its_run) {
@@ -153,9 +142,8 @@ TEST(a_version_whose_record_is_being_written_is_waited_for_and_goes_with_its_run
     REQUIRE(set_up(&scene));
     REQUIRE(forget_a_record(&scene));
     REQUIRE_OK(remove_run(&scene, &meeting, &result));
-    EXPECT_EQ_U64(cairn_world_number(result, "removed"), VERSIONS);
-    EXPECT_EQ_U64(trashed(&scene), VERSIONS);
-    REQUIRE(cairn_world_end(&scene.world));
+    EXPECT_ALL_U64(world_number(result, "removed"), VERSIONS, trashed(&scene), VERSIONS);
+    REQUIRE(world_end(&scene.world));
 }
 
 TEST(a_run_that_is_held_by_the_time_its_removal_begins_loses_nothing) {
@@ -165,43 +153,37 @@ TEST(a_run_that_is_held_by_the_time_its_removal_begins_loses_nothing) {
     REQUIRE(set_up(&scene));
     REQUIRE(pin_a_later_one(&scene));
     EXPECT_CODE(remove_run(&scene, &meeting, &result), CAIRN_IN_USE);
-    EXPECT_EQ_U64(cairn_world_number(result, "removed"), 0);
-    EXPECT_EQ_U64(trashed(&scene), 0);
-    REQUIRE(cairn_world_end(&scene.world));
+    EXPECT_ALL_U64(world_number(result, "removed"), 0, trashed(&scene), 0);
+    REQUIRE(world_end(&scene.world));
 }
 
 /* When all are gone: the look that finds nothing, and then the transaction that hides the run. */
-static enum cairn_code bring_one_back(struct cairn_srv_tx *tx, void *owner,
-                                      struct cairn_error *ret) {
+static enum cairn_code bring_one_back(struct srv_tx *tx, void *owner, struct cairn_error *ret) {
     struct meeting *meeting = owner;
     const struct cairn_hand_save *saves = meeting->scene->saves;
-    CAIRN_AUTO(srv_version) last = {0};
-    CAIRN_AUTO(srv_version) version = {0};
-    CAIRN_TRY(cairn_srv_version_get(tx, saves[VERSIONS - 1].id.text, &last, ret));
+    SRV_AUTO(version) last = {0}, version = {0};
+    CAIRN_TRY(srv_version_get(tx, saves[VERSIONS - 1].id.text, &last, ret));
     if (!last.trashed || ++meeting->checks != 2) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_version_get(tx, saves[2].id.text, &version, ret));
-    return cairn_srv_version_untrash(tx, &version, ret);
+    CAIRN_TRY(srv_version_get(tx, saves[2].id.text, &version, ret));
+    return srv_version_untrash(tx, &version, ret);
 }
 
-TEST(a_version_that_is_back_when_its_run_is_to_be_hidden_goes_before_it) /* remove_run.h#2 */
-{
+TEST(a_version_that_is_back_when_its_run_is_to_be_hidden_goes_before_it) { /* remove_run.h#2 */
     struct scene scene = {0};
     struct meeting meeting = {.check = bring_one_back};
     CAIRN_AUTO_JSON json_t *result = NULL;
     REQUIRE(set_up(&scene));
     REQUIRE_OK(remove_run(&scene, &meeting, &result));
     EXPECT(meeting.checks > 2);
-    EXPECT_EQ_U64(cairn_world_number(result, "removed"), VERSIONS + 1);
-    EXPECT_EQ_U64(trashed(&scene), VERSIONS);
-    EXPECT_CODE(cairn_world_call(&scene.world, "GET", WORLD_RUN, NULL, NULL), CAIRN_NOT_FOUND);
-    REQUIRE(cairn_world_end(&scene.world));
+    EXPECT_ALL_U64(world_number(result, "removed"), VERSIONS + 1, trashed(&scene), VERSIONS);
+    EXPECT_CODE(world_call(&scene.world, "GET", WORLD_RUN, NULL, NULL), CAIRN_NOT_FOUND);
+    REQUIRE(world_end(&scene.world));
 }
 
 static bool trash_one_by_hand(struct scene *scene) {
-    const struct cairn_srv_actor *remover = cairn_srv_actor_get(); /* the call is on its thread */
-    enum cairn_code code =
-        cairn_world_call(&scene->world, "DELETE", scene->saves[4].path, NULL, NULL);
-    cairn_srv_actor_set(remover);
+    const struct srv_actor *remover = srv_actor_get(); /* the call is on its thread */
+    enum cairn_code code = world_call(&scene->world, "DELETE", scene->saves[4].path, NULL, NULL);
+    srv_actor_set(remover);
     return !code;
 }
 
@@ -214,24 +196,22 @@ TEST(a_run_of_many_versions_goes_whole_in_one_removal_and_its_events_name_who_as
     struct cairn_hand_save more, open;
     REQUIRE(set_up(&scene));
     for (uint64_t step = VERSIONS + 1; step <= MANY; step++)
-        REQUIRE_OK(cairn_hand_save_all(&scene.hand, step, 1, "error", 10, &more));
-    REQUIRE_OK(cairn_hand_begin(&scene.hand, MANY + 1, 1, "error", &open));
+        REQUIRE_OK(hand_save_all(&scene.hand, step, 1, "error", 10, &more));
+    REQUIRE_OK(hand_begin(&scene.hand, MANY + 1, 1, "error", &open));
     REQUIRE_OK(remove_run(&scene, &meeting, &result));
-    EXPECT_EQ_U64(cairn_world_number(result, "removed"), MANY - 1); /* one went by hand */
-    EXPECT_EQ_U64(cairn_world_number(result, "bytes"), (MANY - 1) * 10);
-    EXPECT_EQ_U64(cairn_world_number(result, "aborted"), 1);
-    EXPECT_EQ_U64(trashed(&scene), MANY);
-    EXPECT_CODE(cairn_world_call(&scene.world, "GET", WORLD_RUN, NULL, NULL), CAIRN_NOT_FOUND);
-    EXPECT_EQ_U64(cairn_world_count(&scene.world,
-                                    "SELECT count(*) FROM events WHERE who = 'ops/1' AND origin = "
-                                    "'10.0.0.9' AND event = 'checkpoint.trashed' AND reason = "
-                                    "'with its run'"),
-                  MANY - 1);
-    EXPECT_EQ_U64(cairn_world_count(&scene.world,
-                                    "SELECT count(*) FROM events WHERE who = 'ops/1' AND event IN "
-                                    "('run.removed', 'checkpoint.aborted')"),
-                  2);
-    REQUIRE(cairn_world_end(&scene.world));
+    EXPECT_EQ_U64(world_number(result, "removed"), MANY - 1); /* one went by hand */
+    EXPECT_ALL_U64(world_number(result, "bytes"), (MANY - 1) * 10, world_number(result, "aborted"),
+                   1, trashed(&scene), MANY);
+    EXPECT_CODE(world_call(&scene.world, "GET", WORLD_RUN, NULL, NULL), CAIRN_NOT_FOUND);
+    EXPECT_ALL_U64(
+        world_count(&scene.world, "SELECT count(*) FROM events WHERE who = 'ops/1' AND origin = "
+                                  "'10.0.0.9' AND event = 'checkpoint.trashed' AND reason = "
+                                  "'with its run'"),
+        MANY - 1,
+        world_count(&scene.world, "SELECT count(*) FROM events WHERE who = 'ops/1' AND event IN "
+                                  "('run.removed', 'checkpoint.aborted')"),
+        2);
+    REQUIRE(world_end(&scene.world));
 }
 
 /* ---- what would go ---- */
@@ -243,30 +223,28 @@ TEST(a_dry_run_shows_what_would_go_and_what_is_in_its_way_and_changes_nothing) {
     static const char *const asked[] = {WORLD_RUN "?dry_run=true",
                                         WORLD_RUN "?dry_run=true&confirm=seven"};
     REQUIRE(set_up(&scene));
-    REQUIRE_OK(cairn_hand_begin(&scene.hand, 9, 1, "error", &open));
-    REQUIRE_OK(cairn_world_call(&scene.world, "DELETE", scene.saves[0].path, NULL, NULL));
+    REQUIRE_OK(hand_begin(&scene.hand, 9, 1, "error", &open));
+    REQUIRE_OK(world_call(&scene.world, "DELETE", scene.saves[0].path, NULL, NULL));
     for (size_t i = 0; i < CAIRN_COUNT(asked); i++) {
         json_decref(plan);
         plan = NULL;
-        REQUIRE_OK(cairn_world_call(&scene.world, "DELETE", asked[i], NULL, &plan));
-        EXPECT_EQ_U64(cairn_world_number(plan, "versions"), VERSIONS - 1);
-        EXPECT_EQ_U64(cairn_world_number(plan, "bytes"), (VERSIONS - 1) * 10);
-        EXPECT_EQ_U64(cairn_world_number(plan, "open"), 1);
-        EXPECT(json_is_null(json_object_get(plan, "code")));
+        REQUIRE_OK(world_call(&scene.world, "DELETE", asked[i], NULL, &plan));
+        EXPECT_EQ_U64(world_number(plan, "versions"), VERSIONS - 1);
+        EXPECT_EQ_U64(world_number(plan, "bytes"), (VERSIONS - 1) * 10);
+        EXPECT_SHOWS(plan, "open", "1", "code", "null");
     }
     REQUIRE(pin_a_later_one(&scene));
-    REQUIRE_OK(cairn_world_call(&scene.world, "DELETE", asked[0], NULL, &again));
-    EXPECT_EQ_TEXT(cairn_world_text(again, "code"), "in-use");
-    EXPECT(strstr(cairn_world_text(again, "detail"), "is pinned") != NULL);
+    REQUIRE_OK(world_call(&scene.world, "DELETE", asked[0], NULL, &again));
+    EXPECT_EQ_TEXT(world_text(again, "code"), "in-use");
+    EXPECT(strstr(world_text(again, "detail"), "is pinned") != NULL);
     EXPECT_CODE(
-        cairn_world_call(&scene.world, "DELETE", WORLD_RUN "?dry_run=true&confirm=six", NULL, NULL),
+        world_call(&scene.world, "DELETE", WORLD_RUN "?dry_run=true&confirm=six", NULL, NULL),
         CAIRN_INVALID);
-    EXPECT_CODE(cairn_world_call(&scene.world, "DELETE", WORLD_RUN "?dry_run=yes", NULL, NULL),
+    EXPECT_CODE(world_call(&scene.world, "DELETE", WORLD_RUN "?dry_run=yes", NULL, NULL),
                 CAIRN_INVALID);
     EXPECT_EQ_U64(trashed(&scene), 1);
-    EXPECT_EQ_U64(cairn_world_count(&scene.world, "SELECT count(*) FROM runs WHERE removed = 1"),
-                  0);
-    REQUIRE(cairn_world_end(&scene.world));
+    EXPECT_EQ_U64(world_count(&scene.world, "SELECT count(*) FROM runs WHERE removed = 1"), 0);
+    REQUIRE(world_end(&scene.world));
 }
 
 /* ---- as an operation ---- */
@@ -282,23 +260,20 @@ struct ward {
 /* A removal that stands for a while at each version. */
 static bool set_up_slow(struct ward *ward) {
     static const char *const slow[] = {"CAIRN_CRASH_AT=server.trash.after_mark:0:delay=500", NULL};
-    if (!cairn_world_start(&ward->world, WORLD_ARGS("--sweep-interval=50ms"), slow)) return false;
-    if (cairn_hand_open(&ward->world, &ward->hand, "j1", 0, "latest", 1)) return false;
-    for (size_t i = 0; i < SLOW; i++)
-        if (cairn_hand_save_all(&ward->hand, i + 1, 1, "error", 10, &ward->saves[i])) return false;
-    return true;
+    if (!world_start(&ward->world, WORLD_ARGS("--sweep-interval=50ms"), slow)) return false;
+    if (hand_open(&ward->world, &ward->hand, "j1", 0, "latest", 1)) return false;
+    return !hand_saves(&ward->hand, ward->saves, SLOW);
 }
 
 static bool look(struct ward *ward, const char *id, json_t **ret) {
-    char path[100];
-    snprintf(path, sizeof(path), "/v1/operations/%s", id);
+    const char *path = TEXT("/v1/operations/%s", id);
     json_decref(*ret);
     *ret = NULL;
-    return !cairn_world_call(&ward->world, "GET", path, NULL, ret);
+    return !world_call(&ward->world, "GET", path, NULL, ret);
 }
 
 static uint64_t done_of(const json_t *operation) {
-    return cairn_world_number(json_object_get(operation, "progress"), "done");
+    return world_number(json_object_get(operation, "progress"), "done");
 }
 
 /* Until some are gone, and long before all are. */
@@ -311,14 +286,14 @@ static bool await_end(struct ward *ward, const char *id, const char *state, json
     bool looked = true;
     return COMES(!(looked = look(ward, id, ret)) ||
                  !json_is_null(json_object_get(*ret, "ended_at"))) &&
-           looked && !strcmp(cairn_world_text(*ret, "state"), state);
+           looked && !strcmp(world_text(*ret, "state"), state);
 }
 
 static uint64_t left_of(struct ward *ward) {
     CAIRN_AUTO_JSON json_t *plan = NULL;
-    if (cairn_world_call(&ward->world, "DELETE", WORLD_RUN "?dry_run=true", NULL, &plan))
+    if (world_call(&ward->world, "DELETE", WORLD_RUN "?dry_run=true", NULL, &plan))
         return UINT64_MAX;
-    return cairn_world_number(plan, "versions");
+    return world_number(plan, "versions");
 }
 
 #undef err
@@ -327,86 +302,77 @@ static uint64_t left_of(struct ward *ward) {
 TEST(a_removal_is_an_operation_that_says_what_it_frees_and_the_same_call_joins_it_and_goes_on) {
     struct ward ward = {0};
     CAIRN_AUTO_JSON json_t *begun = NULL, *same = NULL, *seen = NULL, *next = NULL;
-    char path[100], id[64];
     REQUIRE(set_up_slow(&ward));
-    REQUIRE_OK(cairn_world_call(&ward.world, "DELETE", WORLD_RUN "?confirm=seven", NULL, &begun));
-    snprintf(id, sizeof(id), "%s", cairn_world_text(begun, "id"));
+    REQUIRE_OK(world_call(&ward.world, "DELETE", WORLD_RUN "?confirm=seven", NULL, &begun));
+    const char *id = TEXT("%s", world_text(begun, "id"));
     const json_t *asked = json_object_get(begun, "request");
-    EXPECT_EQ_TEXT(cairn_world_text(begun, "kind"), "remove");
-    EXPECT_EQ_TEXT(cairn_world_text(asked, "confirm"), "seven");
-    EXPECT_EQ_U64(cairn_world_number(asked, "versions"), SLOW);
-    EXPECT_EQ_U64(cairn_world_number(asked, "bytes"), SLOW * 10);
-    EXPECT_EQ_U64(cairn_world_number(asked, "open"), 0);
+    EXPECT_ALL_TEXT(world_text(begun, "kind"), "remove", world_text(asked, "confirm"), "seven");
+    EXPECT_ALL_U64(world_number(asked, "versions"), SLOW, world_number(asked, "bytes"), SLOW * 10,
+                   world_number(asked, "open"), 0);
     REQUIRE(await_some(&ward, id, &seen));
     const json_t *progress = json_object_get(seen, "progress");
-    EXPECT_EQ_U64(cairn_world_number(progress, "total"), SLOW);
-    EXPECT_EQ_TEXT(cairn_world_text(progress, "unit"), "versions");
-    REQUIRE_OK(cairn_world_call(&ward.world, "DELETE", WORLD_RUN "?confirm=seven", NULL, &same));
-    EXPECT_EQ_TEXT(cairn_world_text(same, "id"), id);
-    snprintf(path, sizeof(path), "/v1/operations/%s", id);
-    REQUIRE_OK(cairn_world_call(&ward.world, "DELETE", path, NULL, NULL));
+    EXPECT_EQ_U64(world_number(progress, "total"), SLOW);
+    EXPECT_EQ_TEXT(world_text(progress, "unit"), "versions");
+    REQUIRE_OK(world_call(&ward.world, "DELETE", WORLD_RUN "?confirm=seven", NULL, &same));
+    EXPECT_EQ_TEXT(world_text(same, "id"), id);
+    REQUIRE_OK(world_call(&ward.world, "DELETE", TEXT("/v1/operations/%s", id), NULL, NULL));
     REQUIRE(await_end(&ward, id, "cancelled", &seen));
-    uint64_t removed = cairn_world_number(json_object_get(seen, "result"), "removed");
+    uint64_t removed = world_number(json_object_get(seen, "result"), "removed");
     EXPECT(removed >= 2);
     EXPECT(removed < SLOW);
     EXPECT_EQ_U64(left_of(&ward), SLOW - removed);
-    REQUIRE(cairn_world_restart(&ward.world, NULL, NULL)); /* not slow any more */
-    REQUIRE_OK(cairn_world_call(&ward.world, "DELETE", WORLD_RUN "?confirm=seven", NULL, &next));
-    EXPECT(strcmp(cairn_world_text(next, "id"), id) != 0);
-    REQUIRE(await_end(&ward, cairn_world_text(next, "id"), "done", &seen));
-    EXPECT_EQ_U64(cairn_world_number(json_object_get(seen, "result"), "removed"), SLOW - removed);
-    EXPECT_CODE(cairn_world_call(&ward.world, "GET", WORLD_RUN, NULL, NULL), CAIRN_NOT_FOUND);
+    REQUIRE(world_restart(&ward.world, NULL, NULL)); /* not slow any more */
+    REQUIRE_OK(world_call(&ward.world, "DELETE", WORLD_RUN "?confirm=seven", NULL, &next));
+    EXPECT(strcmp(world_text(next, "id"), id) != 0);
+    REQUIRE(await_end(&ward, world_text(next, "id"), "done", &seen));
+    EXPECT_EQ_U64(world_number(json_object_get(seen, "result"), "removed"), SLOW - removed);
+    EXPECT_CODE(world_call(&ward.world, "GET", WORLD_RUN, NULL, NULL), CAIRN_NOT_FOUND);
     cairn_world_release(&ward.world);
 }
 
 TEST(a_removal_whose_server_is_killed_is_interrupted_and_the_next_one_ends_it) {
     struct ward ward = {0};
     CAIRN_AUTO_JSON json_t *begun = NULL, *seen = NULL, *next = NULL, *back = NULL;
-    char id[64], path[300];
     REQUIRE(set_up_slow(&ward));
-    REQUIRE_OK(cairn_world_call(&ward.world, "DELETE", WORLD_RUN "?confirm=seven", NULL, &begun));
-    snprintf(id, sizeof(id), "%s", cairn_world_text(begun, "id"));
+    REQUIRE_OK(world_call(&ward.world, "DELETE", WORLD_RUN "?confirm=seven", NULL, &begun));
+    const char *id = TEXT("%s", world_text(begun, "id"));
     REQUIRE(await_some(&ward, id, &seen));
-    REQUIRE(cairn_world_restart(&ward.world, WORLD_ARGS("--sweep-interval=50ms"), NULL));
+    REQUIRE(world_restart(&ward.world, WORLD_ARGS("--sweep-interval=50ms"), NULL));
     REQUIRE(await_end(&ward, id, "interrupted", &seen));
     uint64_t left = left_of(&ward);
     EXPECT(left > 0);
     EXPECT(left <= SLOW - 2);
-    REQUIRE_OK(cairn_world_call(&ward.world, "DELETE", WORLD_RUN "?confirm=seven", NULL, &next));
-    REQUIRE(await_end(&ward, cairn_world_text(next, "id"), "done", &seen));
-    EXPECT_EQ_U64(cairn_world_number(json_object_get(seen, "result"), "removed"), left);
-    EXPECT_CODE(cairn_world_call(&ward.world, "GET", WORLD_RUN, NULL, NULL), CAIRN_NOT_FOUND);
+    REQUIRE_OK(world_call(&ward.world, "DELETE", WORLD_RUN "?confirm=seven", NULL, &next));
+    REQUIRE(await_end(&ward, world_text(next, "id"), "done", &seen));
+    EXPECT_EQ_U64(world_number(json_object_get(seen, "result"), "removed"), left);
+    EXPECT_CODE(world_call(&ward.world, "GET", WORLD_RUN, NULL, NULL), CAIRN_NOT_FOUND);
     for (size_t i = 0; i < SLOW; i++) { /* nothing is lost */
-        snprintf(path, sizeof(path), "%s/undelete", ward.saves[i].path);
-        REQUIRE_OK(cairn_world_call(&ward.world, "POST", path, NULL, NULL));
+        REQUIRE_OK(
+            world_call(&ward.world, "POST", TEXT("%s/undelete", ward.saves[i].path), NULL, NULL));
     }
-    REQUIRE_OK(cairn_world_call(&ward.world, "GET", WORLD_RUN, NULL, &back));
-    EXPECT_EQ_U64(cairn_world_number(back, "committed"), SLOW);
+    REQUIRE_OK(world_call(&ward.world, "GET", WORLD_RUN, NULL, &back));
+    EXPECT_EQ_U64(world_number(back, "committed"), SLOW);
     cairn_world_release(&ward.world);
 }
 
 TEST(what_is_in_the_way_of_a_removal_is_said_before_anything_is_begun) {
     struct ward ward = {0};
     CAIRN_AUTO_JSON json_t *all = NULL;
-    REQUIRE(cairn_world_start(&ward.world, NULL, NULL));
-    REQUIRE_OK(cairn_hand_open(&ward.world, &ward.hand, "j1", 0, "latest", 1));
-    REQUIRE_OK(cairn_hand_save_all(&ward.hand, 1, 1, "error", 10, &ward.saves[0]));
-    REQUIRE_OK(cairn_world_call(&ward.world, "PUT", WORLD_RUN "/aliases/prod",
-                                json_pack("{s:s}", "ref", "1"), NULL));
-    EXPECT_CODE(cairn_world_call(&ward.world, "DELETE", WORLD_RUN "?confirm=six", NULL, NULL),
-                CAIRN_INVALID);
-    EXPECT(strstr(err.message, "the run's name is seven") != NULL);
-    EXPECT_CODE(cairn_world_call(&ward.world, "DELETE", WORLD_RUN, NULL, NULL), CAIRN_INVALID);
-    EXPECT(strstr(err.message, "confirm=seven removes it") != NULL);
-    EXPECT_CODE(cairn_world_call(&ward.world, "DELETE", WORLD_RUN "?confirm=seven", NULL, NULL),
-                CAIRN_IN_USE);
-    EXPECT(strstr(err.message, "nothing was removed") != NULL);
-    json_t *beat = json_pack("{s:{s:s}, s:[{s:s, s:i}], s:[]}", "uploader", "version", "1",
-                             "attempts", "grant", ward.hand.grant, "unsent", 0, "versions");
-    REQUIRE_OK(cairn_world_call(&ward.world, "PUT", "/v1/nodes/node-a", beat, NULL));
-    EXPECT_CODE(cairn_world_call(&ward.world, "DELETE", WORLD_RUN "?confirm=seven", NULL, NULL),
+    REQUIRE(world_start(&ward.world, NULL, NULL));
+    REQUIRE_OK(hand_open(&ward.world, &ward.hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(hand_save_all(&ward.hand, 1, 1, "error", 10, &ward.saves[0]));
+    REQUIRE_OK(world_call(&ward.world, "PUT", WORLD_RUN "/aliases/prod",
+                          json_pack("{s:s}", "ref", "1"), NULL));
+    EXPECT_FAILS(world_call(&ward.world, "DELETE", WORLD_RUN "?confirm=six", NULL, NULL),
+                 CAIRN_INVALID, "the run's name is seven");
+    EXPECT_FAILS(world_call(&ward.world, "DELETE", WORLD_RUN, NULL, NULL), CAIRN_INVALID,
+                 "confirm=seven removes it");
+    EXPECT_FAILS(world_call(&ward.world, "DELETE", WORLD_RUN "?confirm=seven", NULL, NULL),
+                 CAIRN_IN_USE, "nothing was removed");
+    REQUIRE_OK(hand_beat(&ward.hand, "node-a"));
+    EXPECT_CODE(world_call(&ward.world, "DELETE", WORLD_RUN "?confirm=seven", NULL, NULL),
                 CAIRN_RUN_BUSY);
-    REQUIRE_OK(cairn_world_call(&ward.world, "GET", "/v1/operations", NULL, &all));
+    REQUIRE_OK(world_call(&ward.world, "GET", "/v1/operations", NULL, &all));
     EXPECT_EQ_U64(json_array_size(json_object_get(all, "items")), 0);
     cairn_world_release(&ward.world);
 }

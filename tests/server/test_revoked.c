@@ -2,40 +2,31 @@
 /* ctest: engines=again */
 /* What the store says of revoked tokens: longer than any copy that could hold them, and whatever
  * the copy says that a catalog is made again from. */
-#include <fcntl.h>
-#include <stdio.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "common/file.h"
-#include "server/guard/said_copy.h"
 #include "tests/server/world.h"
 
 #define err world.err /* of the macros */
-#define TOKENS cairn_world_count(&world, "SELECT count(*) FROM tokens")
+#define TOKENS world_count(&world, "SELECT count(*) FROM tokens")
 #define DAY_S (24 * 3600)
 
 static enum cairn_code make(struct cairn_world *world, char ret_id[CAIRN_TOKEN_ID_BYTES]) {
     CAIRN_AUTO_JSON json_t *made = NULL;
-    CAIRN_TRY(cairn_world_call(world, "POST", "/v1/tokens", json_pack("{s:[s]}", "scopes", "read"),
-                               &made));
-    snprintf(ret_id, CAIRN_TOKEN_ID_BYTES, "%s", cairn_world_text(made, "id"));
+    CAIRN_TRY(
+        world_call(world, "POST", "/v1/tokens", json_pack("{s:[s]}", "scopes", "read"), &made));
+    snprintf(ret_id, CAIRN_TOKEN_ID_BYTES, "%s", world_text(made, "id"));
     return CAIRN_OK;
 }
 
 /* *ret_stored: what the answer says. */
 static enum cairn_code end_token(struct cairn_world *world, const char *id, bool *ret_stored) {
     CAIRN_AUTO_JSON json_t *revoked = NULL;
-    char path[64];
-    snprintf(path, sizeof(path), "/v1/tokens/%s", id);
-    CAIRN_TRY(cairn_world_call(world, "DELETE", path, NULL, &revoked));
+    CAIRN_TRY(world_call(world, "DELETE", TEXT("/v1/tokens/%s", id), NULL, &revoked));
     *ret_stored = json_is_true(json_object_get(revoked, "stored"));
     return CAIRN_OK;
 }
 
 /* A copy of what was said is due. */
 static void copy(struct cairn_world *world) {
-    cairn_inside_pass(&world->inside, 2 * UINT64_C(60000));
+    inside_pass(&world->inside, 2 * UINT64_C(60000));
 }
 
 static void path_of(const struct cairn_world *world, const char *id, char ret[500]) {
@@ -49,34 +40,30 @@ static bool is_there(const struct cairn_world *world, const char *id) {
 }
 
 TEST(no_copy_of_before_a_revocation_brings_the_token_back) { /* access.h#6 */
-    CAIRN_AUTO(world) world = {0};
     char one[CAIRN_TOKEN_ID_BYTES], two[CAIRN_TOKEN_ID_BYTES];
     struct cairn_key key;
     uint64_t rows = 0;
     bool stored = false;
-    REQUIRE(cairn_world_start_inside(&world, NULL));
+    INSIDE();
     REQUIRE_OK(make(&world, one));
     REQUIRE_OK(make(&world, two));
     copy(&world);
     REQUIRE_OK(end_token(&world, one, &stored));
     EXPECT(stored);
-    REQUIRE_OK(
-        cairn_srv_said_copy_take(&world.inside.server, world.inside.worker, 0, &key, &rows, &err));
+    REQUIRE_OK(srv_said_copy_take(&world.inside.server, world.inside.worker, 0, &key, &rows, &err));
     EXPECT(key.text[0]); /* there is one */
-    EXPECT_EQ_U64(rows, 1);
-    EXPECT_EQ_U64(TOKENS, 1);
+    EXPECT_ALL_U64(rows, 1, TOKENS, 1);
     REQUIRE_OK(end_token(&world, two, &stored)); /* it is the other one */
     EXPECT_EQ_U64(TOKENS, 0);
 }
 
 TEST(a_store_that_is_away_keeps_no_revocation_and_its_answer_says_so) {
-    CAIRN_AUTO(world) world = {0};
-    char id[CAIRN_TOKEN_ID_BYTES], path[500];
+    char id[CAIRN_TOKEN_ID_BYTES];
     bool stored = true;
-    REQUIRE(cairn_world_start_inside(&world, NULL));
+    INSIDE();
     REQUIRE_OK(make(&world, id));
-    snprintf(path, sizeof(path), "%s/.cairn/revoked", world.store_path);
-    REQUIRE_OK(cairn_file_replace(path, CAIRN_VIEW("no folder"), 0600, &err));
+    REQUIRE_OK(cairn_file_replace(TEXT("%s/.cairn/revoked", world.store_path),
+                                  CAIRN_VIEW("no folder"), 0600, &err));
     REQUIRE_OK(end_token(&world, id, &stored));
     EXPECT(!stored);
     EXPECT_EQ_U64(TOKENS, 0);
@@ -84,46 +71,43 @@ TEST(a_store_that_is_away_keeps_no_revocation_and_its_answer_says_so) {
 
 /* The rows of before, as a backup of the database has them; then a start of the server. */
 static void put_back(struct cairn_world *world) {
-    EXPECT(cairn_world_sql(world, "INSERT INTO tokens SELECT * FROM backup"));
-    world->inside.server.revocations = CAIRN_SRV_REVOCATIONS_UNREAD;
+    EXPECT(world_sql(world, "INSERT INTO tokens SELECT * FROM backup"));
+    world->inside.server.revocations = SRV_REVOCATIONS_UNREAD;
 }
 
 TEST(a_catalog_that_is_put_back_drops_what_the_store_calls_revoked_when_it_is_listed) { /* #3 */
-    CAIRN_AUTO(world) world = {0};
-    char ended[CAIRN_TOKEN_ID_BYTES], kept[CAIRN_TOKEN_ID_BYTES], path[500], away[520];
+    char ended[CAIRN_TOKEN_ID_BYTES], kept[CAIRN_TOKEN_ID_BYTES];
     bool stored = false;
-    REQUIRE(cairn_world_start_inside(&world, NULL));
+    INSIDE();
     REQUIRE_OK(make(&world, ended));
-    REQUIRE(cairn_world_sql(&world, "CREATE TABLE backup AS SELECT * FROM tokens"));
+    REQUIRE(world_sql(&world, "CREATE TABLE backup AS SELECT * FROM tokens"));
     REQUIRE_OK(make(&world, kept));
     REQUIRE_OK(end_token(&world, ended, &stored));
     put_back(&world);
     EXPECT_EQ_U64(TOKENS, 2);
-    cairn_inside_round(&world.inside);
+    inside_round(&world.inside);
     EXPECT_EQ_U64(TOKENS, 1);
-    snprintf(path, sizeof(path), "%s/.cairn/store.json", world.store_path);
-    snprintf(away, sizeof(away), "%s.away", path);
+    const char *path = TEXT("%s/.cairn/store.json", world.store_path);
+    const char *away = TEXT("%s.away", path);
     REQUIRE(!rename(path, away));
     put_back(&world);
-    cairn_inside_round(&world.inside);
+    inside_round(&world.inside);
     EXPECT_EQ_U64(TOKENS, 2);
-    EXPECT(world.inside.server.revocations == CAIRN_SRV_REVOCATIONS_MISSED);
+    EXPECT(world.inside.server.revocations == SRV_REVOCATIONS_MISSED);
     REQUIRE(!rename(away, path));
-    cairn_inside_round(&world.inside);
+    inside_round(&world.inside);
     EXPECT_EQ_U64(TOKENS, 1);
     REQUIRE_OK(end_token(&world, kept, &stored)); /* it is the other one */
     EXPECT_EQ_U64(TOKENS, 0);
 }
 
 /* Of two marks one is made older than what is kept, which the other one is not. */
-TEST(a_revocation_is_forgotten_after_400_days_when_two_copies_were_read_after_it) /* access.h#7 */
-{
-    CAIRN_AUTO(world) world = {0};
+TEST(a_revocation_is_forgotten_after_400_days_when_two_copies_were_read_after_it) { /* access.h#7 */
     char old[CAIRN_TOKEN_ID_BYTES], fresh[CAIRN_TOKEN_ID_BYTES], more[CAIRN_TOKEN_ID_BYTES];
     char path[500];
     struct stat status;
     bool stored = false;
-    REQUIRE(cairn_world_start_inside(&world, NULL));
+    INSIDE();
     REQUIRE_OK(make(&world, old));
     REQUIRE_OK(make(&world, fresh));
     REQUIRE_OK(end_token(&world, old, &stored));

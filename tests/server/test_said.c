@@ -1,10 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What people have said of very many versions is in the store, too, in pieces that change alone. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "server/guard/said_copy.h"
 #include "server/ledger/said.h"
 #include "tests/server/world.h"
 
@@ -38,61 +33,54 @@ static size_t count_keys(struct cairn_world *world, const char *prefix, char ret
 }
 
 static enum cairn_code copy_now(struct cairn_world *world) {
-    struct cairn_srv_said_copy copy = {0}; /* as of a server that has just started */
-    return cairn_srv_said_copy_write(&copy, &world->inside.server, world->worker, &world->err);
+    struct srv_said_copy copy = {0}; /* as of a server that has just started */
+    return srv_said_copy_write(&copy, &world->inside.server, world->worker, &world->err);
 }
 
 #define err world.err /* of the macros */
 
 TEST(what_was_said_of_thousands_of_versions_is_in_pieces_and_a_change_writes_one_of_them) {
-    CAIRN_AUTO(world) world = {0};
     struct cairn_key key;
     char last[200] = "";
     uint64_t rows = 0;
-    REQUIRE(cairn_world_start_inside(&world, NULL));
-    struct cairn_srv *server = &world.inside.server;
-    REQUIRE_OK(cairn_world_call(&world, "PUT", WORLD_RUN, json_object(), NULL));
-    REQUIRE(cairn_world_sql(&world, FILL("5000", "'said ' || i")));
+    INSIDE();
+    struct srv *server = &world.inside.server;
+    ASK("PUT", WORLD_RUN, json_object());
+    REQUIRE(world_sql(&world, FILL("5000", "'said ' || i")));
     REQUIRE_OK(copy_now(&world));
     EXPECT_EQ_U64(count_keys(&world, PIECES, NULL), 16);
     REQUIRE_OK(copy_now(&world)); /* nothing has changed */
     EXPECT_EQ_U64(count_keys(&world, COPIES, NULL), 1);
-    REQUIRE(cairn_world_sql(&world, "UPDATE versions SET note = 'other' WHERE step = 7"));
+    REQUIRE(world_sql(&world, "UPDATE versions SET note = 'other' WHERE step = 7"));
     REQUIRE_OK(copy_now(&world));
     EXPECT_EQ_U64(count_keys(&world, PIECES, NULL), 17);
-    REQUIRE(cairn_world_sql(&world, "UPDATE versions SET note = 'third' WHERE step = 7"));
+    REQUIRE(world_sql(&world, "UPDATE versions SET note = 'third' WHERE step = 7"));
     REQUIRE_OK(copy_now(&world)); /* the first copy goes, and the piece that it alone names */
-    EXPECT_EQ_U64(count_keys(&world, COPIES, NULL), 2);
-    EXPECT_EQ_U64(count_keys(&world, PIECES, NULL), 17);
-    REQUIRE(cairn_world_sql(&world, "UPDATE versions SET note = ''"));
-    REQUIRE_OK(cairn_srv_said_copy_take(server, world.worker, 0, &key, &rows, &err));
+    EXPECT_ALL_U64(count_keys(&world, COPIES, NULL), 2, count_keys(&world, PIECES, NULL), 17);
+    REQUIRE(world_sql(&world, "UPDATE versions SET note = ''"));
+    REQUIRE_OK(srv_said_copy_take(server, world.worker, 0, &key, &rows, &err));
     EXPECT_EQ_U64(rows, 5000);
-    EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM versions WHERE note <> ''"),
-                  5000);
-    EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM versions WHERE note = 'third'"),
-                  1);
+    EXPECT_ROWS(5000, "versions WHERE note <> ''");
+    EXPECT_ROWS(1, "versions WHERE note = 'third'");
     /* a piece that is gone: nothing is taken of a copy that names it */
-    REQUIRE(cairn_world_sql(&world, "UPDATE versions SET note = ''"));
+    REQUIRE(world_sql(&world, "UPDATE versions SET note = ''"));
     REQUIRE(count_keys(&world, PIECES, last) == 17);
     for (int i = 0; i < 2; i++) { /* the last by name, and another: each copy lacks one of them */
         REQUIRE_OK(cairn_store_delete(world.worker, last, &err));
         REQUIRE(count_keys(&world, PIECES, last) < 17);
     }
-    EXPECT_CODE(cairn_srv_said_copy_take(server, world.worker, 0, &key, &rows, &err),
-                CAIRN_CORRUPT);
-    EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM versions WHERE note <> ''"), 0);
+    EXPECT_CODE(srv_said_copy_take(server, world.worker, 0, &key, &rows, &err), CAIRN_CORRUPT);
+    EXPECT_ROWS(0, "versions WHERE note <> ''");
 }
 
 TEST(tokens_and_policies_are_in_the_store_however_much_was_said_of_versions) {
-    CAIRN_AUTO(world) world = {0};
+    INSIDE();
     CAIRN_AUTO(buf) text = {.limit = 8 * CAIRN_MIB};
     char last[200] = "";
-    REQUIRE(cairn_world_start_inside(&world, NULL));
-    REQUIRE_OK(cairn_world_call(&world, "PUT", WORLD_RUN, json_object(), NULL));
-    REQUIRE_OK(cairn_world_call(&world, "POST", "/v1/tokens",
-                                json_pack("{s:[s], s:s}", "scopes", "read", "name", "year"), NULL));
+    ASK("PUT", WORLD_RUN, json_object());
+    ASK("POST", "/v1/tokens", json_pack("{s:[s], s:s}", "scopes", "read", "name", "year"));
     /* 72 MiB of notes */
-    REQUIRE(cairn_world_sql(&world, FILL("18000", "hex(zeroblob(2048))")));
+    REQUIRE(world_sql(&world, FILL("18000", "hex(zeroblob(2048))")));
     REQUIRE_OK(copy_now(&world));
     EXPECT(count_keys(&world, PIECES, NULL) == 16 && !world.inside.server.uncopied);
     REQUIRE(count_keys(&world, COPIES, last) == 1);

@@ -2,18 +2,9 @@
 /* ctest: labels=postgresql races="full: as server/notify and server/servers" */
 /* Every statement's plan, over a catalog with rows of every kind: by an index, by the right one; on
  * both engines. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "common/file.h"
 #include "server/db/engine_postgres.h"
-#include "server/db/engine_sqlite.h"
-#include "server/ledger/versions.h"
-#include "tests/harness.h"
-#include "tests/support/postgres.h"
+#include "server/ledger/rows.h"
+#include "tests/server/world.h"
 
 /* Tables that grow with runs and versions; the others hold a row, or what is shown to a person. */
 static const char *const growing[] = {
@@ -175,23 +166,22 @@ static const char fill[] =
     "INSERT INTO set_aside(object, cause, at_ms) SELECT 'o' || run_id, 'c', 1 FROM runs;";
 
 struct place {
-    struct cairn_srv_tx *tx;
+    struct srv_tx *tx;
     char path[400];
 };
 
 static bool open_catalog(struct place *place, bool analysed) {
     struct cairn_error err = {0};
-    struct cairn_srv_catalog *catalog = NULL;
-    char folder[300];
-    snprintf(folder, sizeof(folder), "%s/%s", cairn_test_folder(), analysed ? "with" : "without");
+    struct srv_catalog *catalog = NULL;
+    const char *folder = TEXT("%s/%s", cairn_test_folder(), analysed ? "with" : "without");
     snprintf(place->path, sizeof(place->path), "%s/catalog.db", folder);
-    if (cairn_srv_catalog_open(folder, &catalog, &err)) return false;
-    cairn_srv_catalog_free(catalog);
-    bool good = !cairn_srv_sqlite_open(place->path, false, &place->tx, &err) &&
-                !cairn_srv_sqlite_exec(place->tx, fill, &err) &&
-                (!analysed || !cairn_srv_sqlite_exec(place->tx, "ANALYZE", &err));
+    if (srv_catalog_open(folder, &catalog, &err)) return false;
+    srv_catalog_free(catalog);
+    bool good = !srv_sqlite_open(place->path, false, &place->tx, &err) &&
+                !srv_sqlite_exec(place->tx, fill, &err) &&
+                (!analysed || !srv_sqlite_exec(place->tx, "ANALYZE", &err));
     if (!good) fprintf(stderr, "%s\n", err.message);
-    if (!good && place->tx) cairn_srv_sqlite_free(place->tx);
+    if (!good && place->tx) srv_sqlite_free(place->tx);
     return good;
 }
 
@@ -205,8 +195,7 @@ static bool names(const char *const *list, size_t count, const char *text, size_
 static bool table_grows(const char *sql, const char *alias, size_t size) {
     if (names(growing, CAIRN_COUNT(growing), alias, size)) return true;
     for (size_t i = 0; i < CAIRN_COUNT(growing); i++) {
-        char text[64];
-        snprintf(text, sizeof(text), " %s %.*s ", growing[i], (int)size, alias);
+        const char *text = TEXT(" %s %.*s ", growing[i], (int)size, alias);
         if (strstr(sql, text)) return true;
     }
     return false;
@@ -219,7 +208,7 @@ static bool is_walk(const char *statement) {
 }
 
 /* "SCAN v", "SCAN runs USING COVERING INDEX sqlite_autoindex_runs_1", "SEARCH v USING INDEX ..." */
-static bool line_is_bad(const struct cairn_srv_statement *statement, const char *line) {
+static bool line_is_bad(const struct srv_statement *statement, const char *line) {
     if (strncmp(line, "SCAN ", 5)) return strstr(line, "AUTOMATIC") != NULL;
     const char *table = line + 5, *index = strstr(line, "INDEX ");
     if (!table_grows(statement->sql, table, strcspn(table, " "))) return false;
@@ -229,11 +218,11 @@ static bool line_is_bad(const struct cairn_srv_statement *statement, const char 
     return !is_walk(statement->name);
 }
 
-static bool plan_of(struct cairn_srv_tx *tx, const struct cairn_srv_statement *statement,
+static bool plan_of(struct srv_tx *tx, const struct srv_statement *statement,
                     struct cairn_buf *ret) {
     struct cairn_error err = {0};
     CAIRN_AUTO(buf) text = {0};
-    sqlite3 *db = cairn_srv_sqlite_of(tx)->db;
+    sqlite3 *db = srv_sqlite_of(tx)->db;
     sqlite3_stmt *prepared = NULL;
     bool good = !cairn_buf_printf(&text, &err, "EXPLAIN QUERY PLAN %s", statement->sql) &&
                 sqlite3_prepare_v2(db, text.data, -1, &prepared, NULL) == SQLITE_OK;
@@ -255,7 +244,7 @@ static const char *wanted_index(const char *statement) {
     return NULL;
 }
 
-static void look_at(struct cairn_srv_tx *tx, const struct cairn_srv_statement *statement) {
+static void look_at(struct srv_tx *tx, const struct srv_statement *statement) {
     CAIRN_AUTO(buf) plan = {0};
     bool bad = !EXPECT(plan_of(tx, statement, &plan));
     const char *index = wanted_index(statement->name);
@@ -276,17 +265,47 @@ static void look_at(struct cairn_srv_tx *tx, const struct cairn_srv_statement *s
 static void look_at_all(bool analysed) {
     struct place place = {0};
     REQUIRE(open_catalog(&place, analysed));
-    for (size_t i = 0; i < cairn_srv_statement_count; i++)
-        look_at(place.tx, &cairn_srv_statements[i]);
-    cairn_srv_sqlite_free(place.tx);
+    for (size_t i = 0; i < srv_statement_count; i++) look_at(place.tx, &srv_statements[i]);
+    srv_sqlite_free(place.tx);
 }
 
-TEST(no_statement_scans_a_table_that_grows_and_hot_ones_use_their_index) {
-    look_at_all(false);
+CASE(no_statement_scans_a_table_that_grows_and_hot_ones_use_their_index, look_at_all(false));
+CASE(plans_are_the_same_when_the_catalog_was_analysed, look_at_all(true));
+
+/* ---- rows ---- */
+
+static int columns_of(struct srv_fields fields) {
+    int columns = 0;
+    for (size_t i = 0; i < fields.count; i++) columns += !strchr("?#", fields.at[i].kind);
+    return columns;
 }
 
-TEST(plans_are_the_same_when_the_catalog_was_analysed) {
-    look_at_all(true);
+TEST(every_row_of_the_table_has_a_member_for_each_column_of_its_statement) { /* rows.h#1 */
+    static const struct {
+        const char *name;
+        enum srv_statement_number statement;
+        int from;
+        struct srv_fields (*fields)(void);
+    } rows[] = {
+#define ROWS(name, type, statement, from, ...)                                                     \
+    {#name, SRV_STATEMENT_##statement, from, srv_fields_##name},
+#include "server/ledger/rows.def"
+#undef ROWS
+    };
+    struct place place = {0};
+    REQUIRE(open_catalog(&place, false));
+    for (size_t i = 0; i < CAIRN_COUNT(rows); i++) {
+        const char *sql = srv_statements[rows[i].statement].sql;
+        sqlite3_stmt *prepared = NULL;
+        sqlite3 *db = srv_sqlite_of(place.tx)->db;
+        if (!EXPECT(sqlite3_prepare_v2(db, sql, -1, &prepared, NULL) == SQLITE_OK)) continue;
+        int told = rows[i].from + columns_of(rows[i].fields());
+        cairn_test_check(told == sqlite3_column_count(prepared), __FILE__, __LINE__,
+                         "row %s: %d columns, its statement has %d", rows[i].name, told,
+                         sqlite3_column_count(prepared));
+        sqlite3_finalize(prepared);
+    }
+    srv_sqlite_free(place.tx);
 }
 
 /* ---- PostgreSQL ---- */
@@ -325,34 +344,33 @@ static const char fill_postgres[] =
     "ANALYZE";
 
 /* A session with the settings that the server's have. */
-static PGconn *open_postgres(struct cairn_srv_tx **ret) {
+static PGconn *open_postgres(struct srv_tx **ret) {
     char url[300];
     void *place = NULL;
     struct cairn_error err = {0};
-    struct cairn_srv_catalog *catalog = NULL;
+    struct srv_catalog *catalog = NULL;
     if (!cairn_postgres_catalog(url, sizeof(url))) return NULL;
-    if (cairn_srv_catalog_open(url, &catalog, &err)) {
+    if (srv_catalog_open(url, &catalog, &err)) {
         fprintf(stderr, "%s\n", err.message);
         return NULL;
     }
-    cairn_srv_catalog_free(catalog);
+    srv_catalog_free(catalog);
     if (!cairn_postgres_run(url, fill_postgres)) return NULL;
-    if (cairn_srv_postgres_take(url, &place, &err)) return NULL;
-    enum cairn_code code = cairn_srv_postgres_connect(place, true, ret, &err);
-    cairn_srv_postgres_leave(place);
+    if (srv_postgres_take(url, &place, &err)) return NULL;
+    enum cairn_code code = srv_postgres_connect(place, true, ret, &err);
+    srv_postgres_leave(place);
     if (code) return NULL;
-    PGconn *conn = cairn_srv_postgres_of(*ret)->conn;
+    PGconn *conn = srv_postgres_of(*ret)->conn;
     return PQexitPipelineMode(conn) && !PQsetnonblocking(conn, 0) ? conn : NULL;
 }
 
 /* What the engine can read: truths, integers, texts, bytes. */
-static bool result_is_good(PGconn *conn, const struct cairn_srv_statement *statement) {
-    static const Oid good[] = {16, 17, 20, 23, 25};
+static bool result_is_good(PGconn *conn, const struct srv_statement *statement) {
     PGresult *told = PQdescribePrepared(conn, statement->name);
     bool ret = PQnparams(told) == (int)strlen(statement->types);
     for (int i = 0; i < PQnfields(told); i++) {
         bool known = false;
-        for (size_t j = 0; j < CAIRN_COUNT(good); j++) known |= PQftype(told, i) == good[j];
+        EACH_OF(Oid, one, 16, 17, 20, 23, 25) known |= PQftype(told, i) == one;
         if (known) continue;
         fprintf(stderr, "%s: column %d has type %u\n", statement->name, i, PQftype(told, i));
         ret = false;
@@ -361,13 +379,12 @@ static bool result_is_good(PGconn *conn, const struct cairn_srv_statement *state
     return ret;
 }
 
-static bool plan_of_postgres(PGconn *conn, const struct cairn_srv_statement *statement,
+static bool plan_of_postgres(PGconn *conn, const struct srv_statement *statement,
                              struct cairn_buf *ret) {
     struct cairn_error err = {0};
-    CAIRN_AUTO(buf) text = {0};
-    CAIRN_AUTO(buf) ask = {0};
-    bool good = !cairn_srv_dialect_statement(statement->sql, &text, &err);
-    Oid types[CAIRN_SRV_PARAMETERS_MAX];
+    CAIRN_AUTO(buf) text = {0}, ask = {0};
+    bool good = !srv_dialect_statement(statement->sql, &text, &err);
+    Oid types[SRV_PARAMETERS_MAX];
     int count = (int)strlen(statement->types);
     for (int i = 0; i < count; i++)
         types[i] = statement->types[i] == 'i' ? 20 : statement->types[i] == 't' ? 25 : 17;
@@ -388,7 +405,7 @@ static bool plan_of_postgres(PGconn *conn, const struct cairn_srv_statement *sta
 }
 
 /* "Seq Scan on runs", or "Index Scan using runs_pkey on runs" without an "Index Cond" below it. */
-static bool step_is_bad(const struct cairn_srv_statement *statement, const char *line,
+static bool step_is_bad(const struct srv_statement *statement, const char *line,
                         const char *below) {
     const char *scan = strstr(line, " Scan "), *table = strstr(line, " on ");
     if (!scan || !table || strstr(line, "Bitmap Heap") || is_walk(statement->name)) return false;
@@ -403,7 +420,7 @@ static bool step_is_bad(const struct cairn_srv_statement *statement, const char 
     return names(growing, CAIRN_COUNT(growing), table, strcspn(table, " ")) || table == index;
 }
 
-static void look_at_postgres(PGconn *conn, const struct cairn_srv_statement *statement) {
+static void look_at_postgres(PGconn *conn, const struct srv_statement *statement) {
     CAIRN_AUTO(buf) plan = {0};
     bool bad = !EXPECT(plan_of_postgres(conn, statement, &plan));
     const char *index = wanted_index(statement->name);
@@ -414,9 +431,7 @@ static void look_at_postgres(PGconn *conn, const struct cairn_srv_statement *sta
     char *rest = plan.data, none[] = "";
     for (char *line = NULL; plan.size && (line = strsep(&rest, "\n"));) {
         char *below = rest ? rest : none;
-        char next[200];
-        snprintf(next, sizeof(next), "%.*s", (int)strcspn(below, "\n"), below);
-        if (!step_is_bad(statement, line, next)) continue;
+        if (!step_is_bad(statement, line, TEXT("%.*s", (int)strcspn(below, "\n"), below))) continue;
         fprintf(stderr, "%s: %s\n", statement->name, line);
         bad = true;
     }
@@ -425,198 +440,148 @@ static void look_at_postgres(PGconn *conn, const struct cairn_srv_statement *sta
 
 TEST(no_statement_scans_a_table_that_grows_in_postgresql_and_types_are_known) {
     if (cairn_postgres_missing()) SKIP(cairn_postgres_missing());
-    struct cairn_srv_tx *tx = NULL;
+    struct srv_tx *tx = NULL;
     PGconn *conn = open_postgres(&tx);
     REQUIRE(conn);
-    for (size_t i = 0; i < cairn_srv_statement_count; i++)
-        look_at_postgres(conn, &cairn_srv_statements[i]);
-    cairn_srv_postgres_disconnect(tx);
+    for (size_t i = 0; i < srv_statement_count; i++) look_at_postgres(conn, &srv_statements[i]);
+    srv_postgres_disconnect(tx);
 }
 
 /* ---- the schema before ---- */
 
-static enum cairn_code count_sealed(struct cairn_srv_tx *tx, void *argument,
-                                    struct cairn_error *err) {
-    static const struct cairn_srv_statement statement = {
-        "test", "", "SELECT ranks_sealed FROM versions WHERE version = 'v'"};
+/* A catalog as an earlier release left it, with these rows. */
+static bool make_earlier(unsigned schema, const char *rows) {
+    struct cairn_error err = {0};
+    struct srv_tx *tx = NULL;
+    const char *path = TEXT("%s/catalog.db", cairn_test_folder());
+    if (srv_sqlite_open(path, false, &tx, &err)) return false;
+    enum cairn_code code = CAIRN_OK;
+    for (size_t i = 0; i < srv_migration_count && !code; i++)
+        if (srv_migrations[i].number <= schema)
+            code = srv_sqlite_exec(tx, srv_migrations[i].sql, &err);
+    if (!code) code = srv_sqlite_exec(tx, TEXT("PRAGMA user_version=%u;%s", schema, rows), &err);
+    if (code) fprintf(stderr, "%s\n", err.message);
+    srv_sqlite_free(tx);
+    return !code;
+}
+
+struct asked {
+    const char *sql;
+    int64_t number;
+};
+
+static enum cairn_code ask_number(struct srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct asked *asked = argument;
+    const struct srv_statement statement = {"test", "", asked->sql};
     bool found = false;
-    return cairn_srv_sql_number(tx, &found, argument, err, &statement);
+    return srv_sql_number(tx, &found, &asked->number, err, &statement);
+}
+
+/* What the catalog answers once it was opened, and so migrated. */
+static int64_t number_when_open(const char *sql) {
+    struct cairn_error err = {0};
+    struct asked asked = {sql, -1};
+    AUTO_CATALOG catalog = NULL;
+    if (srv_catalog_open(cairn_test_folder(), &catalog, &err) ||
+        look_by(catalog, ask_number, &asked, &err))
+        fprintf(stderr, "%s\n", err.message);
+    return asked.number;
 }
 
 TEST(seals_of_a_catalog_of_schema_4_are_counted_when_it_is_opened) {
-    struct cairn_error err = {0};
-    struct cairn_srv_tx *tx = NULL;
-    struct cairn_srv_catalog *catalog = NULL;
-    char path[400];
-    int64_t sealed = 0;
-    snprintf(path, sizeof(path), "%s/catalog.db", cairn_test_folder());
-    REQUIRE_OK(cairn_srv_sqlite_open(path, false, &tx, &err));
-    for (size_t i = 0; i < cairn_srv_migration_count && cairn_srv_migrations[i].number <= 4; i++)
-        EXPECT_CODE(cairn_srv_sqlite_exec(tx, cairn_srv_migrations[i].sql, &err), CAIRN_OK);
-    EXPECT_CODE(
-        cairn_srv_sqlite_exec(
-            tx,
-            "PRAGMA user_version=4;"
-            "INSERT INTO runs(run_id, project, run, labels, created_ms) VALUES(1, 'p', 'r', "
-            "'{}', 1);"
-            "INSERT INTO versions(version, run_id, attempt, step, n, nonce, state, "
-            "world_size, on_exists, skip, format, labels, meta, created_ms, opened_tick) "
-            "VALUES('v', 1, 1, 1, 1, 'n', 0, 3, 0, 0, 'f', '{}', '{}', 1, 1);"
-            "INSERT INTO version_ranks(version, rank, node, sealed) VALUES('v', 0, 'n', 1), "
-            "('v', 1, 'n', 0), ('v', 2, 'n', 1);",
-            &err),
-        CAIRN_OK);
-    cairn_srv_sqlite_free(tx);
-    REQUIRE_OK(cairn_srv_catalog_open(cairn_test_folder(), &catalog, &err));
-    EXPECT_CODE(cairn_srv_catalog_read(catalog, count_sealed, &sealed, &err), CAIRN_OK);
-    EXPECT_EQ_U64(sealed, 2);
-    cairn_srv_catalog_free(catalog);
-}
-
-/* A schema with one table, as an earlier release left it. */
-static bool make_earlier(unsigned schema) {
-    struct cairn_error err = {0};
-    struct cairn_srv_tx *tx = NULL;
-    char path[400], sql[64];
-    snprintf(path, sizeof(path), "%s/catalog.db", cairn_test_folder());
-    snprintf(sql, sizeof(sql), "PRAGMA user_version=%u", schema);
-    if (cairn_srv_sqlite_open(path, false, &tx, &err)) return false;
-    enum cairn_code code = CAIRN_OK;
-    for (size_t i = 0; i < cairn_srv_migration_count && !code; i++)
-        if (cairn_srv_migrations[i].number <= schema)
-            code = cairn_srv_sqlite_exec(tx, cairn_srv_migrations[i].sql, &err);
-    if (!code) code = cairn_srv_sqlite_exec(tx, sql, &err);
-    cairn_srv_sqlite_free(tx);
-    return !code;
+    REQUIRE(make_earlier(
+        4, "INSERT INTO runs(run_id, project, run, labels, created_ms) VALUES(1, 'p', 'r', "
+           "'{}', 1);"
+           "INSERT INTO versions(version, run_id, attempt, step, n, nonce, state, "
+           "world_size, on_exists, skip, format, labels, meta, created_ms, opened_tick) "
+           "VALUES('v', 1, 1, 1, 1, 'n', 0, 3, 0, 0, 'f', '{}', '{}', 1, 1);"
+           "INSERT INTO version_ranks(version, rank, node, sealed) VALUES('v', 0, 'n', 1), "
+           "('v', 1, 'n', 0), ('v', 2, 'n', 1);"));
+    EXPECT_EQ_U64(number_when_open("SELECT ranks_sealed FROM versions WHERE version = 'v'"), 2);
 }
 
 static unsigned schema_of(const char *path) {
     struct cairn_error err = {0};
-    struct cairn_srv_tx *tx = NULL;
+    struct srv_tx *tx = NULL;
     char text[32] = "";
-    if (cairn_srv_sqlite_open(path, true, &tx, &err)) return 0;
-    enum cairn_code code = cairn_srv_sqlite_ask(tx, "PRAGMA user_version", text, &err);
-    cairn_srv_sqlite_free(tx);
+    if (srv_sqlite_open(path, true, &tx, &err)) return 0;
+    enum cairn_code code = srv_sqlite_ask(tx, "PRAGMA user_version", text, &err);
+    srv_sqlite_free(tx);
     return code ? 0 : (unsigned)strtoul(text, NULL, 10);
 }
 
-TEST(a_catalog_is_copied_before_it_is_migrated_and_the_copy_is_what_it_was) {
-    struct cairn_error err = {0};
-    struct cairn_srv_catalog *catalog = NULL;
+TEST(a_catalog_is_copied_before_it_is_migrated_and_the_copy_is_what_it_was, err) {
+    struct srv_catalog *catalog = NULL;
     struct stat status;
-    char path[400], before[400];
-    snprintf(path, sizeof(path), "%s/catalog.db", cairn_test_folder());
-    snprintf(before, sizeof(before), "%s/catalog-schema-4.db", cairn_test_folder());
+    const char *path = TEXT("%s/catalog.db", cairn_test_folder());
+    const char *before = TEXT("%s/catalog-schema-4.db", cairn_test_folder());
     for (int life = 0; life < 2; life++) { /* the second: after a way back */
-        REQUIRE(make_earlier(4));
-        REQUIRE_OK(cairn_srv_catalog_open(cairn_test_folder(), &catalog, &err));
-        EXPECT_EQ_U64(cairn_srv_catalog_migrated(catalog)->from, 4);
-        EXPECT_EQ_TEXT(cairn_srv_catalog_migrated(catalog)->before, before);
-        cairn_srv_catalog_free(catalog);
-        EXPECT_EQ_U64(schema_of(path), cairn_srv_catalog_schema());
-        EXPECT_EQ_U64(schema_of(before), 4);
+        REQUIRE(make_earlier(4, ""));
+        REQUIRE_OK(srv_catalog_open(cairn_test_folder(), &catalog, &err));
+        EXPECT_EQ_U64(srv_catalog_migrated(catalog)->from, 4);
+        EXPECT_EQ_TEXT(srv_catalog_migrated(catalog)->before, before);
+        srv_catalog_free(catalog);
+        EXPECT_ALL_U64(schema_of(path), srv_catalog_schema(), schema_of(before), 4);
         REQUIRE(!stat(before, &status));
         EXPECT_EQ_U64(status.st_mode & 0777, 0600);
-        REQUIRE_OK(cairn_srv_catalog_open(cairn_test_folder(), &catalog, &err));
-        EXPECT_EQ_U64(cairn_srv_catalog_migrated(catalog)->from, 0);
-        cairn_srv_catalog_free(catalog);
+        REQUIRE_OK(srv_catalog_open(cairn_test_folder(), &catalog, &err));
+        EXPECT_EQ_U64(srv_catalog_migrated(catalog)->from, 0);
+        srv_catalog_free(catalog);
         REQUIRE(!unlink(path));
     }
 }
 
-TEST(a_catalog_of_a_newer_release_is_refused_and_the_copy_to_go_back_to_is_named) {
-    struct cairn_error err = {0};
-    struct cairn_srv_catalog *catalog = NULL;
-    struct cairn_srv_tx *tx = NULL;
-    char path[400], before[400];
-    snprintf(path, sizeof(path), "%s/catalog.db", cairn_test_folder());
-    REQUIRE(make_earlier(4));
-    REQUIRE_OK(cairn_srv_sqlite_open(path, false, &tx, &err));
-    EXPECT_CODE(cairn_srv_sqlite_exec(tx, "PRAGMA user_version=9999", &err), CAIRN_OK);
-    cairn_srv_sqlite_free(tx);
-    EXPECT_CODE(cairn_srv_catalog_open(cairn_test_folder(), &catalog, &err), CAIRN_UNSUPPORTED);
+TEST(a_catalog_of_a_newer_release_is_refused_and_the_copy_to_go_back_to_is_named, err) {
+    struct srv_catalog *catalog = NULL;
+    struct srv_tx *tx = NULL;
+    const char *path = TEXT("%s/catalog.db", cairn_test_folder());
+    REQUIRE(make_earlier(4, ""));
+    REQUIRE_OK(srv_sqlite_open(path, false, &tx, &err));
+    EXPECT_CODE(srv_sqlite_exec(tx, "PRAGMA user_version=9999", &err), CAIRN_OK);
+    srv_sqlite_free(tx);
+    EXPECT_CODE(srv_catalog_open(cairn_test_folder(), &catalog, &err), CAIRN_UNSUPPORTED);
     EXPECT(strstr(err.message, "schema 9999") && !strstr(err.message, "go back"));
-    snprintf(before, sizeof(before), "%s/catalog-schema-%u.db", cairn_test_folder(),
-             cairn_srv_catalog_schema());
-    REQUIRE_OK(cairn_file_replace(before, CAIRN_VIEW("any"), 0600, &err));
-    EXPECT_CODE(cairn_srv_catalog_open(cairn_test_folder(), &catalog, &err), CAIRN_UNSUPPORTED);
-    EXPECT(strstr(err.message, "go back to catalog-schema-") != NULL);
+    REQUIRE_OK(cairn_file_replace(
+        TEXT("%s/catalog-schema-%u.db", cairn_test_folder(), srv_catalog_schema()),
+        CAIRN_VIEW("any"), 0600, &err));
+    EXPECT_FAILS(srv_catalog_open(cairn_test_folder(), &catalog, &err), CAIRN_UNSUPPORTED,
+                 "go back to catalog-schema-");
 }
 
-static enum cairn_code latest_step(struct cairn_srv_tx *tx, void *argument,
-                                   struct cairn_error *err) {
+static enum cairn_code latest_step(struct srv_tx *tx, void *argument, struct cairn_error *err) {
     struct cairn_version_id id;
     bool found = false;
-    return cairn_srv_latest(tx, 1, &found, &id, argument, err);
+    return srv_latest(tx, 1, &found, &id, argument, err);
 }
 
-TEST(what_is_latest_in_a_catalog_of_schema_33_is_so_when_it_is_opened) {
-    struct cairn_error err = {0};
-    struct cairn_srv_tx *tx = NULL;
-    struct cairn_srv_catalog *catalog = NULL;
-    char path[400];
+TEST(what_is_latest_in_a_catalog_of_schema_33_is_so_when_it_is_opened, err) {
     uint64_t step = 0;
-    snprintf(path, sizeof(path), "%s/catalog.db", cairn_test_folder());
-    REQUIRE_OK(cairn_srv_sqlite_open(path, false, &tx, &err));
-    for (size_t i = 0; i < cairn_srv_migration_count && cairn_srv_migrations[i].number <= 33; i++)
-        EXPECT_CODE(cairn_srv_sqlite_exec(tx, cairn_srv_migrations[i].sql, &err), CAIRN_OK);
-    EXPECT_CODE(
-        cairn_srv_sqlite_exec(
-            tx,
-            "PRAGMA user_version=33;"
-            "INSERT INTO runs(run_id, project, run, labels, created_ms) VALUES(1, 'p', 'r', "
+    REQUIRE(make_earlier(
+        33, "INSERT INTO runs(run_id, project, run, labels, created_ms) VALUES(1, 'p', 'r', "
             "'{}', 1);"
             "WITH RECURSIVE i(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM i WHERE x < 3) INSERT "
             "INTO versions(version, run_id, attempt, step, n, nonce, state, recorded, world_size, "
             "on_exists, skip, format, labels, meta, created_ms, opened_tick) SELECT 'v' || x, 1, "
-            "x, 1000 - 100 * x, 1, 'n', 1, 1, 1, 0, 0, 'f', '{}', '{}', 1, 1 FROM i;",
-            &err),
-        CAIRN_OK);
-    cairn_srv_sqlite_free(tx);
-    REQUIRE_OK(cairn_srv_catalog_open(cairn_test_folder(), &catalog, &err));
-    EXPECT_CODE(cairn_srv_catalog_read(catalog, latest_step, &step, &err), CAIRN_OK);
+            "x, 1000 - 100 * x, 1, 'n', 1, 1, 1, 0, 0, 'f', '{}', '{}', 1, 1 FROM i;"));
+    CATALOG(catalog, cairn_test_folder());
+    EXPECT_CODE(look_by(catalog, latest_step, &step, &err), CAIRN_OK);
     EXPECT_EQ_U64(step, 700); /* of the newest attempt, though it is the lowest */
-    cairn_srv_catalog_free(catalog);
-}
-
-static enum cairn_code count_used(struct cairn_srv_tx *tx, void *argument,
-                                  struct cairn_error *err) {
-    static const struct cairn_srv_statement statement = {
-        "test", "", "SELECT versions * 1000000 + bytes FROM project_usage WHERE project = 'p'"};
-    bool found = false;
-    return cairn_srv_sql_number(tx, &found, argument, err, &statement);
 }
 
 TEST(what_projects_of_a_catalog_of_schema_18_take_up_is_counted_when_it_is_opened) {
-    struct cairn_error err = {0};
-    struct cairn_srv_tx *tx = NULL;
-    struct cairn_srv_catalog *catalog = NULL;
-    char path[400];
-    int64_t used = 0;
-    snprintf(path, sizeof(path), "%s/catalog.db", cairn_test_folder());
-    REQUIRE_OK(cairn_srv_sqlite_open(path, false, &tx, &err));
-    for (size_t i = 0; i < cairn_srv_migration_count && cairn_srv_migrations[i].number <= 18; i++)
-        EXPECT_CODE(cairn_srv_sqlite_exec(tx, cairn_srv_migrations[i].sql, &err), CAIRN_OK);
     /* v0 open, v1 committed, v2 deleting, v3 aborting, v4 gone */
-    EXPECT_CODE(
-        cairn_srv_sqlite_exec(
-            tx,
-            "PRAGMA user_version=18;"
-            "INSERT INTO runs(run_id, project, run, labels, created_ms) VALUES(1, 'p', 'r', "
+    REQUIRE(make_earlier(
+        18, "INSERT INTO runs(run_id, project, run, labels, created_ms) VALUES(1, 'p', 'r', "
             "'{}', 1), (2, 'p', 's', '{}', 1), (3, 'q', 'r', '{}', 1);"
             "WITH RECURSIVE i(x) AS (SELECT 0 UNION ALL SELECT x + 1 FROM i WHERE x < 4) INSERT "
             "INTO versions(version, run_id, attempt, step, n, nonce, state, bytes, world_size, "
             "on_exists, skip, format, labels, meta, created_ms, opened_tick) SELECT 'v' || x, 1 + "
             "x % 2, 1, x, 1, 'n', x, 100, 3, 0, 0, 'f', '{}', '{}', 1, 1 FROM i;"
             "INSERT INTO shards(version, name, rank, sealed, size) VALUES('v0', 'a', 0, 1, 7), "
-            "('v0', 'b', 1, 0, 1000), ('v3', 'a', 0, 1, 50);",
-            &err),
-        CAIRN_OK);
-    cairn_srv_sqlite_free(tx);
-    REQUIRE_OK(cairn_srv_catalog_open(cairn_test_folder(), &catalog, &err));
-    EXPECT_CODE(cairn_srv_catalog_read(catalog, count_used, &used, &err), CAIRN_OK);
-    EXPECT_EQ_U64(used, 3000257);
-    cairn_srv_catalog_free(catalog);
+            "('v0', 'b', 1, 0, 1000), ('v3', 'a', 0, 1, 50);"));
+    EXPECT_EQ_U64(number_when_open("SELECT versions * 1000000 + bytes FROM project_usage WHERE "
+                                   "project = 'p'"),
+                  3000257);
 }
 
 TEST(every_name_of_an_index_or_a_walk_is_a_statement) {
@@ -624,8 +589,8 @@ TEST(every_name_of_an_index_or_a_walk_is_a_statement) {
         size_t count = CAIRN_COUNT(wanted);
         const char *name = i < count ? wanted[i].statement : walks[i - count].statement;
         size_t found = 0;
-        for (size_t j = 0; j < cairn_srv_statement_count; j++)
-            found += !strcmp(cairn_srv_statements[j].name, name);
+        for (size_t j = 0; j < srv_statement_count; j++)
+            found += !strcmp(srv_statements[j].name, name);
         if (!EXPECT(found == 1)) fprintf(stderr, "%s\n", name);
     }
 }

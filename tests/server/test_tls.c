@@ -1,11 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* HTTPS: certificates that are believed, changed and refused (G02). */
-#include <signal.h>
-#include <stdio.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "common/file.h"
 #include "tests/server/world.h"
 #include "tests/support/certificate.h"
 
@@ -36,23 +30,23 @@ static bool use(struct site *site, const struct cairn_certificate *certificate,
 }
 
 static bool open_site(struct site *site, const struct cairn_certificate *key, unsigned mode) {
-    char certificate[450], key_flag[450];
     snprintf(site->certificate, sizeof(site->certificate), "%.200s/tls.crt", cairn_test_folder());
     snprintf(site->key, sizeof(site->key), "%.200s/tls.key", cairn_test_folder());
-    snprintf(certificate, sizeof(certificate), "--tls-cert=%s", site->certificate);
-    snprintf(key_flag, sizeof(key_flag), "--tls-key=%s", site->key);
+    const char *certificate = TEXT("--tls-cert=%s", site->certificate);
+    const char *key_flag = TEXT("--tls-key=%s", site->key);
     cairn_certificate_make("one", "IP:127.0.0.1", -DAY, DAY, &site->one);
     cairn_certificate_make("two", "IP:127.0.0.1", -DAY, DAY, &site->two);
     return use(site, &site->one, key ? key : &site->one) && !chmod(site->key, mode) &&
-           cairn_world_start(&site->world, WORLD_ARGS(certificate, key_flag), NULL);
+           world_start(&site->world, WORLD_ARGS(certificate, key_flag), NULL);
 }
 
 /* With the certificate's file as what is believed; NULL: the system's. */
 static enum cairn_code ask(const struct site *site, const char *scheme, const char *ca) {
-    char url[80];
     CAIRN_AUTO_PTR(rest) rest = NULL;
-    snprintf(url, sizeof(url), "%s://127.0.0.1:%u", scheme, site->world.server.port);
-    struct cairn_rest_options options = {.url = url, .ca_bundle = ca, .timeout_ms = 5000};
+    struct cairn_rest_options options = {
+        .url = TEXT("%s://127.0.0.1:%u", scheme, site->world.server.port),
+        .ca_bundle = ca,
+        .timeout_ms = 5000};
     CAIRN_TRY(cairn_rest_new(&options, &rest, &err));
     return cairn_rest_call(rest, "GET", "/v1/runs", NULL, 0, NULL, &err);
 }
@@ -65,35 +59,33 @@ TEST(with_a_certificate_only_https_is_spoken_and_only_who_believes_it_is_served)
     EXPECT(ask(&site, "https", site.two.certificate) != CAIRN_OK);
     EXPECT(ask(&site, "http", NULL) != CAIRN_OK);
     /* A save over it, with what waits and what has a body. */
-    char url[80];
-    snprintf(url, sizeof(url), "https://127.0.0.1:%u", site.world.server.port);
-    struct cairn_rest_options options = {.url = url, .ca_bundle = site.one.certificate};
+    struct cairn_rest_options options = {.url =
+                                             TEXT("https://127.0.0.1:%u", site.world.server.port),
+                                         .ca_bundle = site.one.certificate};
     cairn_rest_free(site.world.rest);
     site.world.rest = NULL;
     REQUIRE_OK(cairn_rest_new(&options, &site.world.rest, &err));
     struct cairn_hand hand;
     struct cairn_hand_save save;
-    REQUIRE_OK(cairn_hand_open(&site.world, &hand, "j1", 0, "latest", 1));
-    REQUIRE_OK(cairn_hand_save_all(&hand, 100, 1, "error", 3000000, &save));
-    char path[300];
-    CAIRN_AUTO(buf) bytes = {0};
-    snprintf(path, sizeof(path), "%s/shards/rank-00000/x/data", save.path);
-    REQUIRE_OK(
-        cairn_rest_bytes(site.world.rest, "GET", path, NULL, CAIRN_VIEW(""), NULL, &bytes, &err));
+    REQUIRE_OK(hand_open(&site.world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(hand_save_all(&hand, 100, 1, "error", 3000000, &save));
+    WITH_OK(buf, bytes,
+            cairn_rest_bytes(site.world.rest, "GET", TEXT("%s/shards/rank-00000/x/data", save.path),
+                             NULL, CAIRN_VIEW(""), NULL, &bytes, &err));
     EXPECT_EQ_U64(bytes.size, 3000000);
 }
 
 /* The library answers that by itself, and we before it (http/reply.c). */
 TEST(what_the_library_refuses_is_a_problem_over_tls_too) {
     AUTO_SITE site = {0};
-    char url[80];
     static char path[40000];
     CAIRN_AUTO_PTR(rest) rest = NULL;
     REQUIRE(open_site(&site, NULL, 0600));
     memset(path, 'a', sizeof(path) - 1);
     path[0] = '/';
-    snprintf(url, sizeof(url), "https://127.0.0.1:%u", site.world.server.port);
-    struct cairn_rest_options options = {.url = url, .ca_bundle = site.one.certificate};
+    struct cairn_rest_options options = {.url =
+                                             TEXT("https://127.0.0.1:%u", site.world.server.port),
+                                         .ca_bundle = site.one.certificate};
     REQUIRE_OK(cairn_rest_new(&options, &rest, &err));
     EXPECT_CODE(cairn_rest_call(rest, "GET", path, NULL, 0, NULL, &err), CAIRN_INVALID);
     EXPECT(cairn_rest_spoke(rest));
@@ -124,10 +116,10 @@ TEST(a_key_that_everybody_reads_or_that_is_anothers_ends_the_start) {
     EXPECT(strstr(open.world.err.message, "chmod 600"));
     EXPECT(!open_site(&wrong, &other, 0600));
     EXPECT(strstr(wrong.world.err.message, "is not the key of the certificate"));
-    EXPECT(!cairn_world_start(&half.world, WORLD_ARGS("--tls-cert=/x"), NULL));
+    EXPECT(!world_start(&half.world, WORLD_ARGS("--tls-cert=/x"), NULL));
     EXPECT(strstr(half.world.err.message, "give both or none"));
-    EXPECT(!cairn_world_start(
-        &absent.world, WORLD_ARGS("--tls-cert=/nowhere/tls.crt", "--tls-key=/nowhere/tls.key"),
-        NULL));
+    EXPECT(!world_start(&absent.world,
+                        WORLD_ARGS("--tls-cert=/nowhere/tls.crt", "--tls-key=/nowhere/tls.key"),
+                        NULL));
     EXPECT(strstr(absent.world.err.message, "tls-cert: open /nowhere/tls.crt"));
 }

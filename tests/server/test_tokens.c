@@ -2,28 +2,19 @@
 /* ctest: engines=again */
 /* What a token lets its bearer do and know: scopes, projects, and the grant beside them (A01, A02,
  * P16). */
-#include <inttypes.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-
-#include "common/clock.h"
 #include "tests/server/office.h"
-#include "tests/support/raw.h"
 #include "tests/support/route_path.h"
 
 #define MORE_BYTES 12000
-#define say cairn_office_say
-#define make cairn_office_make
-#define expect_at cairn_office_expect
+#define say office_say
+#define make office_make
+#define expect_at office_expect
 static struct cairn_error err;
 
 /* ---- who comes without one ---- */
 
 TEST(a01_without_a_good_token_every_call_of_the_api_is_401_and_says_so_in_the_header) {
-    AUTO_OFFICE office = {0};
-    REQUIRE(cairn_office_open(&office));
+    OFFICE();
     char wrong[100], unknown[100], path[512];
     snprintf(wrong, sizeof(wrong), "%s", office.admin);
     wrong[60] = wrong[60] == '0' ? '1' : '0'; /* of the secret */
@@ -60,44 +51,29 @@ TEST(a01_without_a_good_token_every_call_of_the_api_is_401_and_says_so_in_the_he
 }
 
 TEST(a01_one_header_that_holds_one_token_is_taken_and_nothing_that_two_could_read_differently) {
-    AUTO_OFFICE office = {0};
-    REQUIRE(cairn_office_open(&office));
-    static const struct {
-        const char *lines; /* %s: the token */
-        int status;
-    } cases[] = {
-        {"Authorization: Bearer %s\r\n", 200},
-        {"authorization: bearer %s\r\n", 200},
-        {"AUTHORIZATION: BEARER   %s  \r\n", 200},
-        {"Authorization: Bearer\t%s\r\n", 401},
-        {"Authorization: Bearer%s\r\n", 401},
-        {"Authorization: %s\r\n", 401},
-        {"Authorization: Basic %s\r\n", 401},
-        {"Authorization: Bearer %s,\r\n", 401},
-        {"Authorization: Bearer %s x\r\n", 401},
-        {"Authorization: Bearer x %s\r\n", 401},
-        {"Authorization: Bearer \"%s\"\r\n", 401},
-        {"Authorization: Bearer\r\n", 401},
-        {"Authorization:\r\n", 401},
-        {"Authorization: Bearer %s\r\nAuthorization: Bearer %s\r\n", 400},
-        {"Authorization: Bearer x\r\nAuthorization: Bearer %s\r\n", 400},
-        {"Authorization: Bearer %s\r\nauthorization: x\r\n", 400},
-        {"Authorization: Bearer %s\r\nAuthorization:\r\n", 400},
-        {"Authorization : Bearer %s\r\n", 400},
-        {"Authorization: Bearer\r\n %s\r\n", 400},
-        {"X-Authorization: Bearer %s\r\n", 401},
-        {"Cookie: Authorization=Bearer %s\r\n", 401},
-        {"Proxy-Authorization: Bearer %s\r\n", 401},
-        {"Authorization: Bearer %s\r\nX-Cairn-Grant: a\r\nx-cairn-grant: b\r\n", 400},
-    };
-    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
-        char lines[600];
+    OFFICE();
+    EACH(one, FIELDS(const char *lines; /* %s: the token */ int status),
+         {"Authorization: Bearer %s\r\n", 200}, {"authorization: bearer %s\r\n", 200},
+         {"AUTHORIZATION: BEARER   %s  \r\n", 200}, {"Authorization: Bearer\t%s\r\n", 401},
+         {"Authorization: Bearer%s\r\n", 401}, {"Authorization: %s\r\n", 401},
+         {"Authorization: Basic %s\r\n", 401}, {"Authorization: Bearer %s,\r\n", 401},
+         {"Authorization: Bearer %s x\r\n", 401}, {"Authorization: Bearer x %s\r\n", 401},
+         {"Authorization: Bearer \"%s\"\r\n", 401}, {"Authorization: Bearer\r\n", 401},
+         {"Authorization:\r\n", 401},
+         {"Authorization: Bearer %s\r\nAuthorization: Bearer %s\r\n", 400},
+         {"Authorization: Bearer x\r\nAuthorization: Bearer %s\r\n", 400},
+         {"Authorization: Bearer %s\r\nauthorization: x\r\n", 400},
+         {"Authorization: Bearer %s\r\nAuthorization:\r\n", 400},
+         {"Authorization : Bearer %s\r\n", 400}, {"Authorization: Bearer\r\n %s\r\n", 400},
+         {"X-Authorization: Bearer %s\r\n", 401}, {"Cookie: Authorization=Bearer %s\r\n", 401},
+         {"Proxy-Authorization: Bearer %s\r\n", 401},
+         {"Authorization: Bearer %s\r\nX-Cairn-Grant: a\r\nx-cairn-grant: b\r\n", 400}) {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-        snprintf(lines, sizeof(lines), cases[i].lines, office.admin, office.admin);
+        const char *lines = TEXT(one->lines, office.admin, office.admin);
 #pragma GCC diagnostic pop
-        expect_at(__LINE__, say(&office, NULL, "GET", "/v1/runs", lines, NULL, NULL),
-                  cases[i].status, cases[i].lines);
+        expect_at(__LINE__, say(&office, NULL, "GET", "/v1/runs", lines, NULL, NULL), one->status,
+                  one->lines);
     }
     char *huge = malloc(MORE_BYTES);
     memset(huge, 'a', MORE_BYTES);
@@ -110,116 +86,85 @@ TEST(a01_one_header_that_holds_one_token_is_taken_and_nothing_that_two_could_rea
 /* ---- who comes with one for something else ---- */
 
 TEST(a02_what_is_outside_of_a_tokens_projects_is_answered_as_if_it_were_not_there) {
-    AUTO_OFFICE office = {0};
-    struct made mine;
-    REQUIRE(cairn_office_open(&office));
-    REQUIRE_OK(cairn_world_call(&office.world, "PUT", "/v1/runs/run1/a", json_object(), NULL));
-    REQUIRE_OK(cairn_world_call(&office.world, "PUT", "/v1/runs/run10/a", json_object(), NULL));
-    REQUIRE(make(&office, "read,write,retain,admin", "run1", 0, &mine));
+    OFFICE();
+    RUNS("run1/a", "run10/a");
+    MADE(mine, "read,write,retain,admin", "run1");
     EXPECT_SAID(200, &office, mine.text, "GET", "/v1/runs/run1/a", NULL);
-    CAIRN_AUTO(buf) there = {.limit = CAIRN_MIB}, absent = {.limit = CAIRN_MIB};
-    EXPECT(say(&office, mine.text, "GET", "/v1/runs/run10/a", NULL, NULL, &there) == 404);
-    EXPECT(say(&office, mine.text, "GET", "/v1/runs/run19/a", NULL, NULL, &absent) == 404);
-    EXPECT(strstr(there.data, "there is no run run10/a"));
-    EXPECT(strstr(absent.data, "there is no run run19/a"));
-    EXPECT_EQ_U64(there.size, absent.size);
-    EXPECT_SAID(404, &office, mine.text, "PUT", "/v1/runs/run10/a", "{}");
-    EXPECT_SAID(404, &office, mine.text, "PUT", "/v1/runs/run19/new", "{}");
-    EXPECT_SAID(404, &office, mine.text, "DELETE", "/v1/runs/run10/a?confirm=a", NULL);
-    EXPECT_SAID(404, &office, mine.text, "GET", "/v1/runs/run%31%30/a", NULL);
-    EXPECT_SAID(400, &office, mine.text, "GET", "/v1/runs/run1/../run10/a", NULL);
-    EXPECT_SAID(400, &office, mine.text, "GET", "/v1/runs/run1/%2e%2e/run10/a", NULL);
-    EXPECT_SAID(400, &office, mine.text, "GET", "/v1/runs/run1%2Frun10/a", NULL);
-    EXPECT_SAID(404, &office, mine.text, "GET", "/v1/projects/run10/retention", NULL);
-    EXPECT_SAID(404, &office, mine.text, "PUT", "/v1/projects/run10/retention", "{\"keep\":{}}");
+    const char *there = ANSWER(&office, mine.text, "404 GET /v1/runs/run10/a");
+    const char *absent = ANSWER(&office, mine.text, "404 GET /v1/runs/run19/a");
+    EXPECT_HAS(there, "there is no run run10/a");
+    EXPECT_HAS(absent, "there is no run run19/a");
+    EXPECT_EQ_U64(strlen(there), strlen(absent));
+    SAYS(&office, mine.text, "404 PUT /v1/runs/run10/a {}", "404 PUT /v1/runs/run19/new {}",
+         "404 DELETE /v1/runs/run10/a?confirm=a", "404 GET /v1/runs/run%31%30/a",
+         "400 GET /v1/runs/run1/../run10/a", "400 GET /v1/runs/run1/%2e%2e/run10/a",
+         "400 GET /v1/runs/run1%2Frun10/a", "404 GET /v1/projects/run10/retention",
+         "404 PUT /v1/projects/run10/retention {\"keep\":{}}");
     /* Of the whole server it sees its own part, and changes nothing. */
-    EXPECT_SAID(200, &office, mine.text, "GET", "/v1/retention", NULL);
-    EXPECT_SAID(403, &office, mine.text, "PUT", "/v1/retention", "{\"keep\":{}}");
-    EXPECT_SAID(403, &office, mine.text, "GET", "/v1/nodes", NULL);
-    EXPECT_SAID(403, &office, mine.text, "DELETE", "/v1/nodes/n1", NULL);
-    CAIRN_AUTO(buf) runs = {.limit = CAIRN_MIB};
-    EXPECT(say(&office, mine.text, "GET", "/v1/runs", NULL, NULL, &runs) == 200);
-    EXPECT(strstr(runs.data, "\"run1\"") && !strstr(runs.data, "run10"));
+    SAYS(&office, mine.text, "200 GET /v1/retention", "403 PUT /v1/retention {\"keep\":{}}",
+         "403 GET /v1/nodes", "403 DELETE /v1/nodes/n1");
+    EXPECT_HAS(ANSWER(&office, mine.text, "200 GET /v1/runs"), "\"run1\"", "!run10");
 }
 
 TEST(a02_a_token_does_what_its_scope_says_and_403_is_for_who_may_see_it) {
     CAIRN_AUTO(passing) passing = {0};
     AUTO_OFFICE office = {0};
-    struct made reader, writer, keeper, old;
+    struct made old;
     REQUIRE(cairn_passing_open(&passing));
     REQUIRE(cairn_office_open_with(&office, passing.env));
-    REQUIRE_OK(cairn_world_call(&office.world, "PUT", WORLD_RUN, json_object(), NULL));
-    REQUIRE(make(&office, "read", "llm", 0, &reader));
-    REQUIRE(make(&office, "write", "llm", 0, &writer));
-    REQUIRE(make(&office, "read,retain", "llm", 0, &keeper));
+    REQUIRE_OK(world_call(&office.world, "PUT", WORLD_RUN, json_object(), NULL));
+    MADE(reader, "read", "llm");
+    MADE(writer, "write", "llm");
+    MADE(keeper, "read,retain", "llm");
     REQUIRE(make(&office, "read", "llm", 3600, &old));
-    EXPECT_SAID(200, &office, reader.text, "GET", WORLD_RUN, NULL);
-    EXPECT_SAID(403, &office, reader.text, "PUT", WORLD_RUN, "{}");
-    EXPECT_SAID(403, &office, reader.text, "DELETE", WORLD_RUN, NULL);
-    EXPECT_SAID(403, &office, reader.text, "POST", WORLD_RUN "/reconcile", NULL);
-    EXPECT_SAID(403, &office, reader.text, "PUT", "/v1/nodes/n1", "{}");
-    EXPECT_SAID(403, &office, reader.text, "GET", "/v1/tokens", NULL);
-    EXPECT_SAID(403, &office, reader.text, "POST", "/v1/tokens", "{\"scopes\":[\"read\"]}");
+    SAYS(&office, reader.text, "200 GET " WORLD_RUN, "403 PUT " WORLD_RUN " {}",
+         "403 DELETE " WORLD_RUN, "403 POST " WORLD_RUN "/reconcile", "403 PUT /v1/nodes/n1 {}",
+         "403 GET /v1/tokens", "403 POST /v1/tokens {\"scopes\":[\"read\"]}");
     EXPECT_SAID(404, &office, writer.text, "GET", WORLD_RUN, NULL); /* it may not see */
-    EXPECT_SAID(200, &office, writer.text, "PUT", WORLD_RUN, "{}");
-    EXPECT_SAID(404, &office, writer.text, "DELETE", WORLD_RUN, NULL);
-    EXPECT_SAID(403, &office, writer.text, "GET", "/v1/runs", NULL);
-    EXPECT_SAID(403, &office, keeper.text, "PUT", WORLD_RUN, "{}");
-    EXPECT_SAID(200, &office, keeper.text, "DELETE", WORLD_RUN, NULL);
-    EXPECT_SAID(200, &office, keeper.text, "GET", "/v1/whoami", NULL);
+    SAYS(&office, writer.text, "200 PUT " WORLD_RUN " {}", "404 DELETE " WORLD_RUN,
+         "403 GET /v1/runs");
+    SAYS(&office, keeper.text, "403 PUT " WORLD_RUN " {}", "200 DELETE " WORLD_RUN,
+         "200 GET /v1/whoami");
     cairn_passing_pass(&passing, 3601 * 1000);
-    EXPECT_SAID(401, &office, old.text, "GET", WORLD_RUN, NULL);
+    /* Over PostgreSQL the hour has aged the list of tokens in memory, too: until the server has
+     * read it again, no token is known to be good (A02), and the answer is 503. */
+    int status = 0;
+    AWAIT((status = say(&office, old.text, "GET", WORLD_RUN, NULL, NULL, NULL)) != 503);
+    EXPECT_EQ_U64((uint64_t)status, 401);
 }
 
 TEST(a02_a_revoked_token_is_refused_at_once_and_a_bound_admin_rules_his_projects_alone) {
-    AUTO_OFFICE office = {0};
-    struct made mine, boss, other;
-    REQUIRE(cairn_office_open(&office));
-    REQUIRE(make(&office, "read", "*", 0, &mine));
-    REQUIRE(make(&office, "admin", "nlp-*", 0, &boss));
-    REQUIRE(make(&office, "read", "vision", 0, &other));
+    OFFICE();
+    MADE(mine, "read", "*");
+    MADE(boss, "admin", "nlp-*");
+    MADE(other, "read", "vision");
     EXPECT_SAID(200, &office, mine.text, "GET", "/v1/runs", NULL);
-    EXPECT_CODE(cairn_office_end(&office, &mine), CAIRN_OK);
+    EXPECT_CODE(office_end(&office, &mine), CAIRN_OK);
     EXPECT_SAID(401, &office, mine.text, "GET", "/v1/runs", NULL);
-    EXPECT_CODE(cairn_office_end(&office, &mine), CAIRN_NOT_FOUND);
+    EXPECT_CODE(office_end(&office, &mine), CAIRN_NOT_FOUND);
     /* what the bound admin makes is bound as well */
-    EXPECT_SAID(403, &office, boss.text, "POST", "/v1/tokens",
-                "{\"scopes\":[\"read\"],\"project\":\"*\"}");
-    EXPECT_SAID(403, &office, boss.text, "POST", "/v1/tokens",
-                "{\"scopes\":[\"read\"],\"project\":\"vision\"}");
-    EXPECT_SAID(201, &office, boss.text, "POST", "/v1/tokens",
-                "{\"scopes\":[\"read\"],\"project\":\"nlp-1\"}");
-    CAIRN_AUTO(buf) mades = {.limit = CAIRN_MIB}, list = {.limit = CAIRN_MIB};
-    EXPECT(say(&office, boss.text, "POST", "/v1/tokens", NULL, "{\"scopes\":[\"read\"]}", &mades) ==
-           201);
-    EXPECT(strstr(mades.data, "\"project\":\"nlp-*\""));
-    char path[64];
-    snprintf(path, sizeof(path), "/v1/tokens/%s", other.id);
-    EXPECT(say(&office, boss.text, "DELETE", path, NULL, NULL, NULL) == 404);
-    EXPECT(say(&office, boss.text, "GET", "/v1/tokens", NULL, NULL, &list) == 200);
-    EXPECT(strstr(list.data, "nlp-1") && !strstr(list.data, "vision"));
-    EXPECT(!strstr(list.data, "\"project\":\"*\""));
-    static const char *const bad[] = {"{}",
-                                      "{\"scopes\":[]}",
-                                      "{\"scopes\":[\"root\"]}",
-                                      "{\"scopes\":[\"read\"],\"project\":\"a/b\"}",
-                                      "{\"scopes\":[\"read\",\"read\"]}",
-                                      "{\"scopes\":[1]}",
-                                      "{\"scopes\":[\"read\"],\"name\":\"a b\"}"};
-    for (size_t i = 0; i < CAIRN_COUNT(bad); i++)
-        expect_at(__LINE__, say(&office, office.admin, "POST", "/v1/tokens", NULL, bad[i], NULL),
-                  400, bad[i]);
+    SAYS(&office, boss.text, "403 POST /v1/tokens {\"scopes\":[\"read\"],\"project\":\"*\"}",
+         "403 POST /v1/tokens {\"scopes\":[\"read\"],\"project\":\"vision\"}",
+         "201 POST /v1/tokens {\"scopes\":[\"read\"],\"project\":\"nlp-1\"}");
+    EXPECT_HAS(ANSWER(&office, boss.text, "201 POST /v1/tokens {\"scopes\":[\"read\"]}"),
+               "\"project\":\"nlp-*\"");
+    SAYS(&office, boss.text, TEXT("404 DELETE /v1/tokens/%s", other.id));
+    EXPECT_HAS(ANSWER(&office, boss.text, "200 GET /v1/tokens"), "nlp-1", "!vision",
+               "!\"project\":\"*\"");
+    EACH_TEXT(one, "{}", "{\"scopes\":[]}", "{\"scopes\":[\"root\"]}",
+              "{\"scopes\":[\"read\"],\"project\":\"a/b\"}", "{\"scopes\":[\"read\",\"read\"]}",
+              "{\"scopes\":[1]}", "{\"scopes\":[\"read\"],\"name\":\"a b\"}")
+        SAYS(&office, office.admin, TEXT("400 POST /v1/tokens %s", one));
 }
 
 /* ---- a token that made others ---- */
 
 static bool make_by(struct office *office, const struct made *maker, const char *scopes,
                     struct made *ret) {
-    CAIRN_AUTO(buf) reply = {.limit = CAIRN_MIB};
-    char body[200];
-    snprintf(body, sizeof(body), "{\"scopes\":[\"%s\"],\"name\":\"of-%.8s\"}", scopes, maker->id);
-    if (say(office, maker->text, "POST", "/v1/tokens", NULL, body, &reply) != 201) return false;
-    const char *id = strstr(reply.data, "\"id\":\""), *text = strstr(reply.data, "\"token\":\"");
+    const char *reply = ANSWER(
+        office, maker->text,
+        TEXT("201 POST /v1/tokens {\"scopes\":[\"%s\"],\"name\":\"of-%.8s\"}", scopes, maker->id));
+    const char *id = strstr(reply, "\"id\":\""), *text = strstr(reply, "\"token\":\"");
     if (!id || !text) return false;
     snprintf(ret->id, sizeof(ret->id), "%s", id + 6);
     snprintf(ret->text, sizeof(ret->text), "%s", text + 9);
@@ -227,127 +172,95 @@ static bool make_by(struct office *office, const struct made *maker, const char 
     return true;
 }
 
-static int revoke_by(struct office *office, const struct made *token, const char *query,
-                     struct cairn_buf *ret) {
-    char path[100];
-    snprintf(path, sizeof(path), "/v1/tokens/%s%s", token->id, query);
-    cairn_buf_clear(ret);
-    return say(office, office->admin, "DELETE", path, NULL, NULL, ret);
-}
+#define REVOKED(status, made, query)                                                               \
+    ANSWER(&office, office.admin, TEXT(status " DELETE /v1/tokens/%s" query, (made).id))
 
 TEST(a_token_that_made_others_is_revoked_with_them_or_without_as_the_call_says) {
-    AUTO_OFFICE office = {0};
-    struct made boss, deputy, reader, late;
-    CAIRN_AUTO(buf) reply = {.limit = CAIRN_MIB};
-    REQUIRE(cairn_office_open(&office));
-    REQUIRE(make(&office, "admin", "*", 0, &boss));
+    OFFICE();
+    struct made deputy, reader, late;
+    MADE(boss, "admin", "*");
     REQUIRE(make_by(&office, &boss, "admin", &deputy));
     REQUIRE(make_by(&office, &deputy, "read", &reader) && make_by(&office, &boss, "read", &late));
-    EXPECT_EQ_U64((uint64_t)revoke_by(&office, &boss, "", &reply), 409);
-    EXPECT(strstr(reply.data, deputy.id) && strstr(reply.data, "children=revoke"));
-    EXPECT_EQ_U64((uint64_t)revoke_by(&office, &boss, "?children=all", &reply), 400);
+    EXPECT_HAS(REVOKED("409", boss, ""), deputy.id, "children=revoke");
+    (void)REVOKED("400", boss, "?children=all");
     EXPECT_SAID(200, &office, boss.text, "GET", "/v1/whoami", NULL);
     EXPECT_SAID(200, &office, reader.text, "GET", "/v1/whoami", NULL);
     /* what a token made that is gone belongs to the token that made it */
-    EXPECT_EQ_U64((uint64_t)revoke_by(&office, &deputy, "?children=keep", &reply), 200);
-    EXPECT(strstr(reply.data, "\"children\":[]"));
+    EXPECT_HAS(REVOKED("200", deputy, "?children=keep"), "\"children\":[]");
     EXPECT_SAID(401, &office, deputy.text, "GET", "/v1/whoami", NULL);
     EXPECT_SAID(200, &office, reader.text, "GET", "/v1/whoami", NULL);
-    EXPECT_EQ_U64((uint64_t)revoke_by(&office, &late, "", &reply), 200); /* it made none */
-    EXPECT_EQ_U64((uint64_t)revoke_by(&office, &boss, "?children=revoke", &reply), 200);
-    EXPECT(strstr(reply.data, reader.id) && strstr(reply.data, "\"stored\":true"));
+    (void)REVOKED("200", late, ""); /* it made none */
+    EXPECT_HAS(REVOKED("200", boss, "?children=revoke"), reader.id, "\"stored\":true");
     EXPECT_SAID(401, &office, boss.text, "GET", "/v1/whoami", NULL);
     EXPECT_SAID(401, &office, reader.text, "GET", "/v1/whoami", NULL);
-    EXPECT_EQ_U64((uint64_t)revoke_by(&office, &reader, "", &reply), 404);
+    (void)REVOKED("404", reader, "");
 }
 
 /* ---- by way of what is not in the path ---- */
 
 TEST(a02_ids_origins_and_lineage_of_another_project_tell_nothing) {
-    AUTO_OFFICE office = {0};
+    OFFICE();
     struct cairn_hand hand;
-    struct cairn_hand_save save;
-    struct made mine;
-    char path[300], body[400];
-    REQUIRE(cairn_office_open(&office));
-    REQUIRE_OK(cairn_hand_open(&office.world, &hand, "j1", 0, "latest", 1));
-    REQUIRE_OK(cairn_hand_save_all(&hand, 100, 1, "error", 10, &save));
-    REQUIRE_OK(cairn_world_call(&office.world, "PUT", "/v1/runs/mine/a", json_object(), NULL));
-    REQUIRE(make(&office, "read,write,retain", "mine", 0, &mine));
-    static const char *const tails[] = {
-        "",           "/manifest",           "/shards",       "/leases", "/lineage", "/events",
-        "/tensors/w", "/tensors/a%2Fb/data", "/tensor?name=w"};
-    for (size_t i = 0; i < CAIRN_COUNT(tails); i++) {
-        snprintf(path, sizeof(path), "/v1/runs/mine/a/checkpoints/%s%s", save.id.text, tails[i]);
-        expect_at(__LINE__, say(&office, mine.text, "GET", path, NULL, NULL, NULL), 404, path);
-    }
-    snprintf(path, sizeof(path), "/v1/runs/mine/a/checkpoints/%s/restore-plans", save.id.text);
-    EXPECT(say(&office, mine.text, "POST", path, NULL, "{}", NULL) == 404);
-    snprintf(path, sizeof(path), "/v1/runs/mine/a/checkpoints/%s/leases", save.id.text);
-    EXPECT(say(&office, mine.text, "POST", path, NULL, "{\"job\":\"j\"}", NULL) == 404);
-    snprintf(body, sizeof(body), "{\"ref\":\"%s\"}", save.id.text);
-    EXPECT(say(&office, mine.text, "PUT", "/v1/runs/mine/a/aliases/x", NULL, body, NULL) == 404);
-    snprintf(body, sizeof(body), "{\"versions\":[\"%s\"]}", save.id.text);
-    CAIRN_AUTO(buf) trash = {.limit = CAIRN_MIB}, beat = {.limit = CAIRN_MIB};
-    EXPECT(say(&office, mine.text, "POST", "/v1/runs/mine/a/trash", NULL, body, &trash) == 200);
-    EXPECT(strstr(trash.data, "not-found"));
+    REQUIRE_OK(hand_open(&office.world, &hand, "j1", 0, "latest", 1));
+    SAVED(save, 100);
+    RUNS("mine/a");
+    MADE(mine, "read,write,retain", "mine");
+    const char *id = save.id.text;
+    EACH_TEXT(word, "", "/manifest", "/shards", "/leases", "/lineage", "/events", "/tensors/w",
+              "/tensors/a%2Fb/data", "/tensor?name=w")
+        SAYS(&office, mine.text, TEXT("404 GET /v1/runs/mine/a/checkpoints/%s%s", id, word));
+    SAYS(&office, mine.text, TEXT("404 POST /v1/runs/mine/a/checkpoints/%s/restore-plans {}", id),
+         TEXT("404 POST /v1/runs/mine/a/checkpoints/%s/leases {\"job\":\"j\"}", id),
+         TEXT("404 PUT /v1/runs/mine/a/aliases/x {\"ref\":\"%s\"}", id));
+    EXPECT_HAS(ANSWER(&office, mine.text,
+                      TEXT("200 POST /v1/runs/mine/a/trash {\"versions\":[\"%s\"]}", id)),
+               "not-found");
     /* A heartbeat that names it hears of it as of one that nobody knows. */
-    snprintf(body, sizeof(body),
-             "{\"uploader\":{},\"attempts\":[],\"versions\":[{\"version\":\"%s\",\"project\":"
-             "\"llm\",\"run\":\"seven\"}]}",
-             save.id.text);
-    EXPECT(say(&office, mine.text, "PUT", "/v1/nodes/n9", NULL, body, &beat) == 200);
-    EXPECT(strstr(beat.data, "\"versions\":[]") && !strstr(beat.data, "committed"));
+    EXPECT_HAS(ANSWER(&office, mine.text,
+                      TEXT("200 PUT /v1/nodes/n9 {\"uploader\":{},\"attempts\":[],\"versions\":[{"
+                           "\"version\":\"%s\",\"project\":\"llm\",\"run\":\"seven\"}]}",
+                           id)),
+               "\"versions\":[]", "!committed");
     /* Nobody takes a run's origin from what he may not read, nor reads on there. */
     static const char from[] = "{\"from\":\"llm/seven@100\"}";
     EXPECT(say(&office, mine.text, "PATCH", "/v1/runs/mine/a", "If-Match: *\r\n", from, NULL) ==
            404);
     EXPECT(say(&office, office.admin, "PATCH", "/v1/runs/mine/a", "If-Match: *\r\n", from, NULL) ==
            200);
-    EXPECT(say(&office, mine.text, "GET", "/v1/runs/llm/seven/checkpoints/100/lineage", NULL, NULL,
-               NULL) == 404);
+    SAYS(&office, mine.text, "404 GET /v1/runs/llm/seven/checkpoints/100/lineage");
 }
 
 TEST(a02_lineage_ends_where_a_project_begins_that_the_token_may_not_read) {
-    AUTO_OFFICE office = {0};
+    OFFICE();
     struct cairn_hand hand;
-    struct cairn_hand_save save;
-    struct made mine;
     CAIRN_AUTO_JSON json_t *reply = NULL;
-    char body[300], path[300];
-    REQUIRE(cairn_office_open(&office));
-    REQUIRE_OK(cairn_hand_open(&office.world, &hand, "j1", 0, "latest", 1));
-    REQUIRE_OK(cairn_hand_save_all(&hand, 100, 1, "error", 10, &save));
+    REQUIRE_OK(hand_open(&office.world, &hand, "j1", 0, "latest", 1));
+    SAVED(save, 100);
     /* a run of another project that began from it, with a version of its own */
-    REQUIRE_OK(cairn_world_call(&office.world, "PUT", "/v1/runs/mine/a", json_object(), NULL));
+    RUNS("mine/a");
     EXPECT_SAID(200, &office, office.admin, "GET", WORLD_RUN "/checkpoints/100/lineage", NULL);
     EXPECT(say(&office, office.admin, "PATCH", "/v1/runs/mine/a", "If-Match: *\r\n",
                "{\"from\":\"llm/seven@100\"}", NULL) == 200);
-    REQUIRE_OK(cairn_world_call(&office.world, "POST", "/v1/runs/mine/a/attempts",
-                                json_pack("{s:s, s:i, s:s, s:I, s:i, s:[{s:i, s:s}], s:s}", "job",
-                                          "j", "world_size", 1, "resume", "latest", "after",
-                                          (json_int_t)0, "wait_staged_ms", 1000, "ranks", "rank", 0,
-                                          "proc", "p", "node", "n"),
-                                &reply));
-    CAIRN_AUTO_JSON json_t *begun = NULL;
     REQUIRE_OK(
-        cairn_world_call(&office.world, "POST", "/v1/runs/mine/a/checkpoints",
-                         json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:s, s:b, s:s, s:{}, s:{}}",
-                                   "grant", cairn_world_text(reply, "grant"), "node", "n", "step",
-                                   1, "n", 1, "rank", 0, "world_size", 1, "on_exists", "error",
-                                   "skip", 0, "format", "t", "labels", "meta"),
-                         &begun));
-    REQUIRE(make(&office, "read", "mine", 0, &mine));
-    snprintf(path, sizeof(path), "/v1/runs/mine/a/checkpoints/%s/lineage",
-             cairn_world_text(begun, "version"));
-    snprintf(body, sizeof(body), "\"project\":\"llm\",\"run\":\"seven\"");
-    CAIRN_AUTO(buf) whole = {.limit = CAIRN_MIB}, cut = {.limit = CAIRN_MIB};
-    EXPECT(say(&office, office.admin, "GET", path, NULL, NULL, &whole) == 200);
-    EXPECT(strstr(whole.data, body) && strstr(whole.data, "\"more\":false"));
-    EXPECT(say(&office, mine.text, "GET", path, NULL, NULL, &cut) == 200);
-    EXPECT(!strstr(cut.data, body) && !strstr(cut.data, save.id.text));
-    EXPECT(strstr(cut.data, "\"project\":\"mine\",\"run\":\"a\"") &&
-           strstr(cut.data, "\"more\":true"));
+        world_call(&office.world, "POST", "/v1/runs/mine/a/attempts",
+                   json_pack("{s:s, s:i, s:s, s:I, s:i, s:[{s:i, s:s}], s:s}", "job", "j",
+                             "world_size", 1, "resume", "latest", "after", (json_int_t)0,
+                             "wait_staged_ms", 1000, "ranks", "rank", 0, "proc", "p", "node", "n"),
+                   &reply));
+    CAIRN_AUTO_JSON json_t *begun = NULL;
+    REQUIRE_OK(world_call(&office.world, "POST", "/v1/runs/mine/a/checkpoints",
+                          json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:s, s:b, s:s, s:{}, s:{}}",
+                                    "grant", world_text(reply, "grant"), "node", "n", "step", 1,
+                                    "n", 1, "rank", 0, "world_size", 1, "on_exists", "error",
+                                    "skip", 0, "format", "t", "labels", "meta"),
+                          &begun));
+    MADE(mine, "read", "mine");
+    const char *lineage =
+        TEXT("200 GET /v1/runs/mine/a/checkpoints/%s/lineage", world_text(begun, "version"));
+    EXPECT_HAS(ANSWER(&office, office.admin, lineage), "\"project\":\"llm\",\"run\":\"seven\"",
+               "\"more\":false");
+    EXPECT_HAS(ANSWER(&office, mine.text, lineage), "!\"project\":\"llm\",\"run\":\"seven\"",
+               TEXT("!%s", save.id.text), "\"project\":\"mine\",\"run\":\"a\"", "\"more\":true");
 }
 
 /* ---- names beside the answers ---- */
@@ -393,25 +306,19 @@ static uint64_t count_pages(const struct office *office, const char *token, cons
 }
 
 TEST(a02_no_cursor_names_a_run_or_a_project_that_the_token_may_not_read) {
-    AUTO_OFFICE office = {0};
-    struct made mine;
-    REQUIRE(cairn_office_open(&office));
-    REQUIRE(make(&office, "read", "p?", 0, &mine));
+    OFFICE();
+    MADE(mine, "read", "p?");
     static const char *const projects[] = {"p1", "p1-secret", "p2", "p2-secret", "zero"};
     for (size_t i = 0; i < CAIRN_COUNT(projects); i++) {
-        char path[100];
-        snprintf(path, sizeof(path), "/v1/runs/%s/r", projects[i]);
-        REQUIRE_OK(cairn_world_call(&office.world, "PUT", path, json_object(), NULL));
-        snprintf(path, sizeof(path), "/v1/projects/%s/quota", projects[i]);
-        REQUIRE_OK(
-            cairn_world_call(&office.world, "PUT", path, json_pack("{s:i}", "versions", 9), NULL));
+        REQUIRE_OK(world_call(&office.world, "PUT", TEXT("/v1/runs/%s/r", projects[i]),
+                              json_object(), NULL));
+        REQUIRE_OK(world_call(&office.world, "PUT", TEXT("/v1/projects/%s/quota", projects[i]),
+                              json_pack("{s:i}", "versions", 9), NULL));
     }
     EXPECT(!tells(&office, mine.text, "/v1/runs?limit=1", "secret"));
     EXPECT(!tells(&office, mine.text, "/v1/runs?limit=2", "secret"));
     for (int limit = 1; limit <= 5; limit++) {
-        char path[60];
-        snprintf(path, sizeof(path), "/v1/quotas?limit=%d", limit);
-        EXPECT(!tells(&office, mine.text, path, "secret"));
+        EXPECT(!tells(&office, mine.text, TEXT("/v1/quotas?limit=%d", limit), "secret"));
     }
     /* and they are good all the same */
     EXPECT_EQ_U64(count_pages(&office, office.admin, "/v1/runs"), 5);
@@ -421,17 +328,15 @@ TEST(a02_no_cursor_names_a_run_or_a_project_that_the_token_may_not_read) {
 }
 
 TEST(a02_gauges_checks_and_origins_name_nothing_that_the_caller_may_not_read) {
-    AUTO_OFFICE office = {0};
+    OFFICE();
     struct cairn_hand hand;
-    struct cairn_hand_save save;
     struct made mine, theirs;
     struct cairn_key key;
     const struct cairn_run_name seven = {"llm", "seven"};
-    REQUIRE(cairn_office_open(&office));
     REQUIRE(make(&office, "read", "mine", 0, &mine) && make(&office, "read", "llm", 0, &theirs));
-    REQUIRE_OK(cairn_hand_open(&office.world, &hand, "j1", 0, "latest", 1));
-    REQUIRE_OK(cairn_hand_save_all(&hand, 100, 1, "error", 10, &save));
-    REQUIRE_OK(cairn_world_call(&office.world, "PUT", "/v1/runs/mine/a", json_object(), NULL));
+    REQUIRE_OK(hand_open(&office.world, &hand, "j1", 0, "latest", 1));
+    SAVED(save, 100);
+    RUNS("mine/a");
     EXPECT(say(&office, office.admin, "PATCH", "/v1/runs/mine/a", "If-Match: *\r\n",
                "{\"from\":\"llm/seven@100\"}", NULL) == 200);
     EXPECT(tells(&office, office.admin, "/v1/runs/mine/a", "\"run\":\"seven\""));
@@ -444,7 +349,7 @@ TEST(a02_gauges_checks_and_origins_name_nothing_that_the_caller_may_not_read) {
     cairn_key_attempt(&seven, 2, &key);
     REQUIRE_OK(cairn_store_put_small(office.world.worker, key.text, CAIRN_VIEW("{}"), true, &err));
     struct cairn_hand next;
-    EXPECT_CODE(cairn_hand_open(&office.world, &next, "j2", 1, "latest", 1), CAIRN_CATALOG_BEHIND);
+    EXPECT_CODE(hand_open(&office.world, &next, "j2", 1, "latest", 1), CAIRN_CATALOG_BEHIND);
     EXPECT(tells(&office, office.admin, "/readyz", "llm/seven"));
     EXPECT(!tells(&office, mine.text, "/readyz", "seven"));
     EXPECT(!tells(&office, NULL, "/readyz", "seven"));
@@ -464,48 +369,37 @@ static bool comes(struct cairn_raw *raw, struct cairn_buf *got, const char *text
 }
 
 TEST(a02_events_of_other_projects_are_in_no_list_and_no_stream_and_a_revoked_stream_ends) {
-    AUTO_OFFICE office = {0};
-    struct made mine;
+    OFFICE();
     struct cairn_raw stream;
-    char request[400];
-    CAIRN_AUTO(buf) list = {.limit = CAIRN_MIB}, got = {.limit = CAIRN_MIB};
-    REQUIRE(cairn_office_open(&office));
-    REQUIRE(make(&office, "read", "mine", 0, &mine));
-    REQUIRE_OK(cairn_world_call(&office.world, "PUT", "/v1/runs/secret/s", json_object(), NULL));
-    REQUIRE_OK(cairn_world_call(&office.world, "PUT", "/v1/runs/mine/a", json_object(), NULL));
-    EXPECT(say(&office, mine.text, "GET", "/v1/events?since=0", NULL, NULL, &list) == 200);
-    EXPECT(strstr(list.data, "\"project\":\"mine\"") && !strstr(list.data, "secret"));
-    EXPECT(!strstr(list.data, "token.made"));
-    cairn_buf_clear(&list);
-    EXPECT(say(&office, mine.text, "GET", "/v1/events", NULL, NULL, &list) == 200);
-    EXPECT(strstr(list.data, "\"project\":\"mine\"") && !strstr(list.data, "secret"));
+    CAIRN_AUTO(buf) got = {.limit = CAIRN_MIB};
+    MADE(mine, "read", "mine");
+    RUNS("secret/s", "mine/a");
+    EXPECT_HAS(ANSWER(&office, mine.text, "200 GET /v1/events?since=0"), "\"project\":\"mine\"",
+               "!secret", "!token.made");
+    EXPECT_HAS(ANSWER(&office, mine.text, "200 GET /v1/events"), "\"project\":\"mine\"", "!secret");
     /* page by page: what is passed over is not come back to */
     uint64_t since = 0, seen = 0;
     for (int i = 0; i < 10; i++) {
-        CAIRN_AUTO(buf) page = {.limit = CAIRN_MIB};
-        char path[80];
-        snprintf(path, sizeof(path), "/v1/events?limit=1&since=%" PRIu64, since);
-        REQUIRE(say(&office, mine.text, "GET", path, NULL, NULL, &page) == 200);
-        seen += strstr(page.data, "\"project\":\"mine\"") != NULL;
-        EXPECT(!strstr(page.data, "secret"));
-        const char *next = strstr(page.data, "\"since\":");
+        const char *page =
+            ANSWER(&office, mine.text, TEXT("200 GET /v1/events?limit=1&since=%" PRIu64, since));
+        seen += strstr(page, "\"project\":\"mine\"") != NULL;
+        EXPECT_HAS(page, "!secret");
+        const char *next = strstr(page, "\"since\":");
         REQUIRE(next != NULL);
         since = strtoull(next + 8, NULL, 10);
     }
     EXPECT_EQ_U64(seen, 1);
     REQUIRE(cairn_raw_open(&stream, office.world.server.port));
-    snprintf(request, sizeof(request),
-             "GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n"
-             "Last-Event-ID: 1\r\nAuthorization: Bearer %s\r\n\r\n",
-             mine.text);
-    REQUIRE(cairn_raw_text(&stream, request));
+    REQUIRE(cairn_raw_text(
+        &stream, TEXT("GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n"
+                      "Last-Event-ID: 1\r\nAuthorization: Bearer %s\r\n\r\n",
+                      mine.text)));
     EXPECT(comes(&stream, &got, "mine", 10000));
-    REQUIRE_OK(cairn_world_call(&office.world, "PUT", "/v1/runs/secret/t", json_object(), NULL));
-    REQUIRE_OK(cairn_world_call(&office.world, "PUT", "/v1/runs/mine/b", json_object(), NULL));
+    RUNS("secret/t", "mine/b");
     EXPECT(comes(&stream, &got, "\"run\":\"b\"", 10000));
     EXPECT(got.data && !strstr(got.data, "secret"));
-    EXPECT_CODE(cairn_office_end(&office, &mine), CAIRN_OK);
-    REQUIRE_OK(cairn_world_call(&office.world, "PUT", "/v1/runs/mine/c", json_object(), NULL));
+    EXPECT_CODE(office_end(&office, &mine), CAIRN_OK);
+    RUNS("mine/c");
     CAIRN_AUTO(buf) rest = {.limit = CAIRN_MIB};
     EXPECT(comes(&stream, &rest, "0\r\n\r\n", 30000)); /* the last chunk */
     EXPECT(!rest.data || !strstr(rest.data, "\"run\":\"c\""));
@@ -530,21 +424,19 @@ static void *park(void *argument) {
 }
 
 TEST(a02_a_call_that_waits_is_judged_again_when_it_goes_on) {
-    AUTO_OFFICE office = {0};
-    struct made mine;
-    REQUIRE(cairn_office_open(&office));
-    REQUIRE(make(&office, "read", "mine", 0, &mine));
-    REQUIRE_OK(cairn_world_call(&office.world, "PUT", "/v1/runs/mine/a", json_object(), NULL));
+    OFFICE();
+    MADE(mine, "read", "mine");
+    RUNS("mine/a");
     struct parked parked = {.office = &office, .token = mine.text};
     REQUIRE(!pthread_create(&parked.thread, NULL, park, &parked));
     REQUIRE_AWAIT(parked.id && cairn_test_thread_sleeps(parked.id) &&
                   cairn_raw_all_read(office.world.server.port));
-    EXPECT_CODE(cairn_office_end(&office, &mine), CAIRN_OK);
-    REQUIRE_OK(cairn_world_call(&office.world, "POST", "/v1/runs/mine/a/attempts",
-                                json_pack("{s:s, s:i, s:s, s:I, s:[{s:i, s:s}], s:s}", "job", "j",
-                                          "world_size", 1, "resume", "none", "after", (json_int_t)0,
-                                          "ranks", "rank", 0, "proc", "p", "node", "n"),
-                                NULL));
+    EXPECT_CODE(office_end(&office, &mine), CAIRN_OK);
+    REQUIRE_OK(world_call(&office.world, "POST", "/v1/runs/mine/a/attempts",
+                          json_pack("{s:s, s:i, s:s, s:I, s:[{s:i, s:s}], s:s}", "job", "j",
+                                    "world_size", 1, "resume", "none", "after", (json_int_t)0,
+                                    "ranks", "rank", 0, "proc", "p", "node", "n"),
+                          NULL));
     pthread_join(parked.thread, NULL);
     EXPECT(parked.status == 401);
 }
@@ -552,39 +444,32 @@ TEST(a02_a_call_that_waits_is_judged_again_when_it_goes_on) {
 /* ---- the grant ---- */
 
 TEST(a_save_goes_on_by_its_grant_after_its_uploaders_token_was_revoked) {
-    AUTO_OFFICE office = {0};
+    OFFICE();
     struct cairn_hand hand;
     struct cairn_hand_save save;
-    struct made mine;
-    CAIRN_AUTO_JSON json_t *version = NULL;
-    REQUIRE(cairn_office_open(&office));
-    REQUIRE(make(&office, "read,write", "llm", 0, &mine));
+    MADE(mine, "read,write", "llm");
     struct cairn_rest_options options = {.url = office.world.server.url, .token = mine.text};
     struct cairn_rest *admins = office.world.rest;
     office.world.rest = NULL;
     REQUIRE_OK(cairn_rest_new(&options, &office.world.rest, &err));
-    REQUIRE_OK(cairn_hand_open(&office.world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(hand_open(&office.world, &hand, "j1", 0, "latest", 1));
     struct cairn_rest *uploaders = office.world.rest;
     office.world.rest = admins;
-    REQUIRE_OK(cairn_office_end(&office, &mine));
+    REQUIRE_OK(office_end(&office, &mine));
     office.world.rest = uploaders;
-    EXPECT_CODE(cairn_hand_begin(&hand, 1, 1, "error", &save), CAIRN_UNAUTHORIZED);
+    EXPECT_CODE(hand_begin(&hand, 1, 1, "error", &save), CAIRN_UNAUTHORIZED);
     REQUIRE_OK(cairn_rest_set_grant(uploaders, hand.grant, &err));
-    REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
-    json_t *shard = cairn_hand_shard(&save, "x", 0, CAIRN_VIEW("abc"));
-    REQUIRE_OK(cairn_hand_send(&save, json_pack("[o]", shard),
-                               json_pack("[o]", cairn_hand_seal(0, NULL, "x", 3)), NULL));
-    REQUIRE_OK(cairn_hand_wait(&save, &version));
-    EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "committed");
+    REQUIRE_OK(hand_begin(&hand, 1, 1, "error", &save));
+    REQUIRE_OK(hand_put(&save, "x", 0, CAIRN_VIEW("abc")));
+    EXPECT_WAITED(&save, "state", "committed");
     /* It is good for that alone. */
-    char more[700], path[300];
+    char more[700];
     snprintf(more, sizeof(more), "X-Cairn-Grant: %s\r\n", hand.grant);
     EXPECT(say(&office, NULL, "GET", WORLD_RUN, more, NULL, NULL) == 401);
     EXPECT(say(&office, NULL, "DELETE", WORLD_RUN, more, NULL, NULL) == 401);
     EXPECT(say(&office, NULL, "GET", "/v1/runs", more, NULL, NULL) == 401);
     EXPECT(say(&office, NULL, "GET", "/v1/runs/llm/eight/checkpoints/1", more, NULL, NULL) == 401);
-    snprintf(path, sizeof(path), "%s/abort", save.path);
-    EXPECT(say(&office, NULL, "POST", path, more, "{}", NULL) == 401);
+    EXPECT(say(&office, NULL, "POST", TEXT("%s/abort", save.path), more, "{}", NULL) == 401);
     EXPECT(say(&office, NULL, "POST", WORLD_RUN "/attempts", more, "{}", NULL) == 401);
     EXPECT(say(&office, NULL, "PUT", "/v1/nodes/n1", more,
                "{\"uploader\":{},\"attempts\":[],\"versions\":[]}", NULL) == 200);
@@ -599,13 +484,12 @@ TEST(a_save_goes_on_by_its_grant_after_its_uploaders_token_was_revoked) {
 static bool open_attempt(const struct office *office, const char *token, const char *run,
                          const char *node, char ret_grant[600]) {
     CAIRN_AUTO(buf) reply = {.limit = CAIRN_MIB};
-    char path[200], body[300];
-    snprintf(path, sizeof(path), "/v1/runs/%s/attempts", run);
-    snprintf(body, sizeof(body),
-             "{\"job\":\"j\",\"world_size\":1,\"after\":0,\"node\":\"%s\","
-             "\"ranks\":[{\"rank\":0,\"proc\":\"p\"}]}",
-             node);
-    int status = say(office, token, "POST", path, NULL, body, &reply);
+    const char *path = TEXT("/v1/runs/%s/attempts", run);
+    int status = say(office, token, "POST", path, NULL,
+                     TEXT("{\"job\":\"j\",\"world_size\":1,\"after\":0,\"node\":\"%s\","
+                          "\"ranks\":[{\"rank\":0,\"proc\":\"p\"}]}",
+                          node),
+                     &reply);
     const char *grant = reply.data ? strstr(reply.data, "\"grant\":\"") : NULL;
     if (!EXPECT(status == 200 || status == 201) || !EXPECT(grant)) return false;
     size_t size = strcspn(grant + 9, "\"");
@@ -637,12 +521,10 @@ static void expect_peer(int line, const struct office *office, const char *token
 }
 
 TEST(a_node_is_spoken_for_by_who_has_a_project_of_it_and_asked_where_its_attempts_grant_says) {
-    AUTO_OFFICE office = {0};
-    struct made mine, theirs;
+    OFFICE();
     char ours[600], others[600], second[600];
-    REQUIRE(cairn_office_open(&office));
-    REQUIRE(make(&office, "write", "llm", 0, &mine));
-    REQUIRE(make(&office, "write", "other", 0, &theirs));
+    MADE(mine, "write", "llm");
+    MADE(theirs, "write", "other");
     REQUIRE(open_attempt(&office, mine.text, "llm/seven", "node-a", ours));
     REQUIRE(open_attempt(&office, mine.text, "llm/eight", "node-a", second));
     REQUIRE(open_attempt(&office, theirs.text, "other/x", "node-a", others)); /* so he says */
@@ -652,9 +534,7 @@ TEST(a_node_is_spoken_for_by_who_has_a_project_of_it_and_asked_where_its_attempt
     EXPECT_EQ_U64((uint64_t)beat(&office, theirs.text, "node-a", "thief:1", NULL, NULL), 403);
     EXPECT_EQ_U64((uint64_t)beat(&office, theirs.text, "node-a", "thief:1", others, NULL), 403);
     expect_peer(__LINE__, &office, mine.text, ours, "mine:1");
-    CAIRN_AUTO(buf) list = {.limit = CAIRN_MIB};
-    EXPECT_EQ_U64((uint64_t)say(&office, office.admin, "GET", "/v1/nodes", NULL, NULL, &list), 200);
-    EXPECT(!strstr(list.data, "thief"));
+    EXPECT_HAS(ANSWER(&office, office.admin, "200 GET /v1/nodes"), "!thief");
     /* With a grant of another run of the project it is heard, and this attempt is told nothing. */
     EXPECT_EQ_U64((uint64_t)beat(&office, mine.text, "node-a", "thief:1", second, NULL), 200);
     expect_peer(__LINE__, &office, mine.text, ours, "mine:1");
@@ -664,19 +544,12 @@ TEST(a_node_is_spoken_for_by_who_has_a_project_of_it_and_asked_where_its_attempt
 }
 
 TEST(a_token_makes_none_that_outlives_it) {
-    AUTO_OFFICE office = {0};
+    OFFICE();
     struct made boss;
-    CAIRN_AUTO(buf) made = {.limit = CAIRN_MIB};
-    CAIRN_AUTO(buf) forever = {.limit = CAIRN_MIB};
-    static const char wanted[] = "{\"scopes\":[\"read\"]}";
-    REQUIRE(cairn_office_open(&office));
     REQUIRE(make(&office, "read,admin", "*", 3600, &boss));
-    EXPECT_SAID(403, &office, boss.text, "POST", "/v1/tokens",
-                "{\"scopes\":[\"read\"],\"expires_s\":7200}");
-    EXPECT_SAID(201, &office, boss.text, "POST", "/v1/tokens",
-                "{\"scopes\":[\"read\"],\"expires_s\":60}");
-    EXPECT(say(&office, boss.text, "POST", "/v1/tokens", NULL, wanted, &made) == 201);
-    EXPECT(made.data && strstr(made.data, "\"expires_at\":\"20")); /* with its maker */
-    EXPECT(say(&office, office.admin, "POST", "/v1/tokens", NULL, wanted, &forever) == 201);
-    EXPECT(forever.data && strstr(forever.data, "\"expires_at\":null"));
+    SAYS(&office, boss.text, "403 POST /v1/tokens {\"scopes\":[\"read\"],\"expires_s\":7200}",
+         "201 POST /v1/tokens {\"scopes\":[\"read\"],\"expires_s\":60}");
+    static const char wanted[] = "201 POST /v1/tokens {\"scopes\":[\"read\"]}";
+    EXPECT_HAS(ANSWER(&office, boss.text, wanted), "\"expires_at\":\"20"); /* with its maker */
+    EXPECT_HAS(ANSWER(&office, office.admin, wanted), "\"expires_at\":null");
 }

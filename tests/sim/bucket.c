@@ -3,14 +3,10 @@
  * goes on when its sender is killed. */
 #include "tests/sim/bucket.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "common/crc.h"
 #include "common/hooks.h"
-#include "tests/sim/check.h"
 #include "tests/sim/world.h"
 
 #define APPETITE 4

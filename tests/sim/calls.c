@@ -40,8 +40,19 @@ struct sim_calls sim_calls;
 
 int __wrap_pthread_create(pthread_t *ret, const pthread_attr_t *attributes, void *(*run)(void *),
                           void *argument) {
-    (void)attributes;
-    *ret = (pthread_t)sim_spawn(sim_self(), run, argument);
+    int detached = PTHREAD_CREATE_JOINABLE;
+    if (attributes) (void)pthread_attr_getdetachstate(attributes, &detached);
+    *ret = 0;
+    if (detached == PTHREAD_CREATE_DETACHED)
+        sim_spawn_alone(sim_self(), run, argument);
+    else
+        *ret = (pthread_t)sim_spawn(sim_self(), run, argument);
+    return 0;
+}
+
+/* It would be that of the one thread that plays all. */
+int __wrap_setpriority(int which, id_t who, int priority) {
+    (void)which, (void)who, (void)priority;
     return 0;
 }
 
@@ -349,6 +360,13 @@ int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *size)
     if (!failed && level == SOL_SOCKET && name == SO_PEERCRED && fd < FDS_MAX)
         ((struct ucred *)value)->pid = peers[fd];
     return failed;
+}
+
+/* ---- looks at a catalog: fibers share their thread's variables ---- */
+
+bool *__wrap_srv_sql_looking(void);
+bool *__wrap_srv_sql_looking(void) {
+    return sim_looking();
 }
 
 /* ---- copying: a rank with much memory, or on a busy machine, takes its time ---- */

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What befalls the processes, one thing after the other. */
-#include <string.h>
 
-#include "tests/sim/bucket.h"
 #include "tests/sim/world.h"
 
 #define AWAY_US_MAX UINT64_C(3000000)

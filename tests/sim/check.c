@@ -2,16 +2,12 @@
 /* The sentences. The catalog is read as the server's file, the store as it lies in memory. */
 #include "tests/sim/check.h"
 
-#include <inttypes.h>
 #include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <sqlite3.h>
 
 #include "api/wire/rest.h"
 #include "api/wire/words.h"
-#include "tests/sim/bucket.h"
 #include "tests/sim/stories.h"
 #include "tests/sim/world.h"
 #include "uploader/up.h"

@@ -50,6 +50,7 @@ struct sim_fiber {
     struct pollfd *polled;
     nfds_t polled_count;
     uint64_t held_ranks;
+    bool looking; /* has a look at a catalog */
     struct sim_process *process;
     void *(*run)(void *);
     void *argument, *result;
@@ -134,12 +135,12 @@ static void to_scheduler(bool for_ever) {
                                    sim.scheduler_stack_bytes);
 #endif
     const struct cairn_trace *trace = cairn_trace_get(); /* a thread's own, both */
-    const struct cairn_srv_actor *actor = cairn_srv_actor_get();
+    const struct srv_actor *actor = srv_actor_get();
     cairn_trace_set(NULL);
-    cairn_srv_actor_set(NULL);
+    srv_actor_set(NULL);
     sim_switch(&self->context, &sim.scheduler);
     cairn_trace_set(trace);
-    cairn_srv_actor_set(actor);
+    srv_actor_set(actor);
 #if SANITIZED
     __sanitizer_finish_switch_fiber(self->fake_stack, NULL, NULL);
 #endif
@@ -204,6 +205,11 @@ static void fiber_free(struct sim_fiber *fiber) {
 }
 
 /* ---- waiting ---- */
+
+bool *sim_looking(void) {
+    static bool outside; /* the world's own looks, between fibers */
+    return sim.running ? &sim.running->looking : &outside;
+}
 
 struct sim_process *sim_self(void) {
     return sim.running ? sim.running->process : NULL;

@@ -58,6 +58,8 @@ bool sim_chance(uint64_t per_mille);
 struct sim_process *sim_process_new(enum sim_kind kind, int number, const char *name);
 struct sim_process *sim_process_of(int pid);
 struct sim_process *sim_self(void);
+/* Of the running fiber: what a thread's own variable is to a thread. */
+bool *sim_looking(void);
 /* kill -9. When it is the caller's own process this does not return. */
 void sim_kill(struct sim_process *process);
 void sim_stop(struct sim_process *process, uint64_t us); /* SIGSTOP for so long */

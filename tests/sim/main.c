@@ -7,19 +7,16 @@
  *   sim ... --only UPLOADER_KILL,NO_CRC    with no other faults than these
  *   sim ... --never DISK_FULL              without these
  *   sim ... --always TORN,NO_CRC           with these in every seed
+ *   sim ... --behind                       ranks whose saves are copied beside their training
  *   sim ... --at-once 2                    so many seeds at a time
  *   sim ... --until-found                  ends at the first seed that fails and says which */
 #include <ftw.h>
-#include <inttypes.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "common/hooks.h"
 #include "tests/sim/world.h"
@@ -29,7 +26,7 @@
 
 struct options {
     uint64_t seeds, first, at_once;
-    bool trace, until_found;
+    bool trace, until_found, behind;
     const char *without;
     uint64_t only, never, always;
 };
@@ -76,6 +73,7 @@ static int play(uint64_t seed, const struct options *options) {
     (void)setitimer(ITIMER_PROF, &most, NULL);
     sim_kernel_start(seed, options->trace);
     sim_plan_make(seed, options->only, options->never, options->always);
+    sim_plan.behind = options->behind;
     snprintf(sim_world.folder, sizeof sim_world.folder, "%s/seed", base);
     sim_spawn(sim_process_new(SIM_WORLD, 0, "world"), sim_world_play, NULL);
     if (!sim_kernel_run(SEED_US)) sim_violation("P9: the seed does not come to its end");
@@ -160,6 +158,7 @@ static bool read_option(int argc, char **argv, int *at, struct options *ret) {
     const char *name = argv[*at];
     if (!strcmp(name, "--trace")) return ret->trace = true;
     if (!strcmp(name, "--until-found")) return ret->until_found = true;
+    if (!strcmp(name, "--behind")) return ret->behind = true;
     if (++*at == argc) return false;
     const char *value = argv[*at];
     if (!strcmp(name, "--seeds")) ret->seeds = strtoull(value, NULL, 10);

@@ -305,41 +305,40 @@ void sim_mhd_killed(const struct sim_process *process) {
 /* ---- what server/http/http.c has beside the library ---- */
 
 /* Requests come without a socket, see sim_mhd_submit. */
-enum cairn_code cairn_srv_acceptor_open(struct cairn_srv_http *http, struct cairn_error *err) {
+enum cairn_code srv_acceptor_open(struct srv_http *http, struct cairn_error *err) {
     (void)http, (void)err;
     return CAIRN_OK;
 }
 
-void cairn_srv_acceptor_close(struct cairn_srv_http *http) {
+void srv_acceptor_close(struct srv_http *http) {
     if (http->daemon) http->daemon->quiet = true;
 }
 
 /* The bytes of a request never lay in memory as they came, so there is nothing to prove. */
-enum cairn_code cairn_srv_shape_check(struct cairn_srv_exchange *exchange, const char *method,
-                                      const char *version, struct cairn_error *err) {
+enum cairn_code srv_shape_check(struct srv_exchange *exchange, const char *method,
+                                const char *version, struct cairn_error *err) {
     (void)exchange, (void)method, (void)version, (void)err;
     return CAIRN_OK;
 }
 
 /* Nor does a request come from a browser. */
-enum cairn_code cairn_srv_site_check(struct cairn_srv_exchange *exchange, const char *method,
-                                     struct cairn_error *err) {
+enum cairn_code srv_site_check(struct srv_exchange *exchange, const char *method,
+                               struct cairn_error *err) {
     (void)exchange, (void)method, (void)err;
     return CAIRN_OK;
 }
 
-const struct cairn_srv_cors *cairn_srv_site_cors(const struct cairn_srv_exchange *exchange) {
-    static const struct cairn_srv_cors none[] = {{NULL, NULL}};
+const struct srv_cors *srv_site_cors(const struct srv_exchange *exchange) {
+    static const struct srv_cors none[] = {{NULL, NULL}};
     (void)exchange;
     return none;
 }
 
-void cairn_srv_site_init(struct cairn_srv_http *http) {
+void srv_site_init(struct srv_http *http) {
     (void)http;
 }
 
-enum cairn_code cairn_srv_http_self_test(const char *listen, uint16_t port,
-                                         struct cairn_error *err) {
+enum cairn_code srv_http_self_test(const char *listen, uint16_t port, struct cairn_error *err) {
     (void)listen, (void)port, (void)err;
     return CAIRN_OK;
 }

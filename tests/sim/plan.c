@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a seed means. */
-#include "tests/sim/bucket.h"
 #include "tests/sim/world.h"
 
 struct sim_plan sim_plan;

@@ -3,7 +3,6 @@
 #include "tests/sim/rest.h"
 
 #include "client/save/save.h"
-#include "tests/sim/check.h"
 #include "tests/sim/world.h"
 #include "uploader/saves/ranks.h"
 #include "uploader/saves/slabs.h"

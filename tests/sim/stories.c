@@ -2,17 +2,10 @@
 /* Each story is a fiber of the world; docs/protocol.md section 4 tells what follows from it. */
 #include "tests/sim/stories.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "api/documents/keys.h"
 #include "api/wire/rest.h"
 #include "api/wire/rights.h"
 #include "common/file.h"
 #include "common/text.h"
-#include "tests/sim/bucket.h"
-#include "tests/sim/check.h"
 #include "tests/sim/world.h"
 #include "uploader/saves/save.h"
 #include "uploader/send/shards.h"

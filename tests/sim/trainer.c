@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One rank: it saves its steps with libcairn, never waits for a save before the next one, and at
  * the end listens until it knows how each of them ended. */
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cairn/cairn.h>
+#include <cairn/poll.h>
+#include <cairn/stage.h>
 
 #include "api/documents/digest.h"
 #include "client/session/session.h"
 #include "common/text.h"
-#include "tests/sim/check.h"
 #include "tests/sim/rest.h"
 #include "tests/sim/world.h"
 
@@ -18,6 +15,7 @@
 #define LISTEN_US UINT64_C(150000000)
 #define LOOK_US 200000
 #define NEVER_US UINT64_C(1000000000000)
+#define STEP_US_MAX 60000     /* of training beside a copy */
 #define LAST_WORDS_US 3000000 /* more than libcairn's longest pause between two tries */
 
 struct kept {
@@ -145,6 +143,26 @@ static void name_version(const struct rank *rank, struct sim_save *save) {
     snprintf(save->version, sizeof save->version, "%s", id.text);
 }
 
+/* Training goes on until the fence, and overwrites the sources right behind it. The seal may be
+ * told then, or be the session's to tell: CAIRN_UPLOADER_GONE, as of cairn_save_stage. */
+static enum cairn_code stage_behind(struct rank *rank, struct cairn_save *handle,
+                                    struct cairn_error *err) {
+    enum cairn_code code = cairn_save_stage_begin(handle, err);
+    if (code) return code;
+    sim_sleep_us(sim_below(STEP_US_MAX));
+    while ((code = cairn_save_fence(handle, 0, err)) == CAIRN_TIMEOUT) continue;
+    memset(rank->tensor, 0xa5, sim_plan.tensor_bytes);
+    memset(rank->raw, 0xa5, sim_plan.raw_bytes);
+    if (code) return code;
+    code = cairn_save_poll(handle, CAIRN_STAGED, err);
+    return code == CAIRN_TIMEOUT ? CAIRN_UPLOADER_GONE : code;
+}
+
+static enum cairn_code stage(struct rank *rank, struct cairn_save *handle,
+                             struct cairn_error *err) {
+    return sim_plan.behind ? stage_behind(rank, handle, err) : cairn_save_stage(handle, err);
+}
+
 static void save_step(struct rank *rank, uint64_t step) {
     struct sim_save *save = sim_save_new(sim_world.job, rank->number, step);
     if (!save || rank->own_count == CAIRN_COUNT(rank->own)) return;
@@ -168,7 +186,7 @@ static void save_step(struct rank *rank, uint64_t step) {
         sim_violation("Q1: step %" PRIu64 " is %s, and told as %s", step, save->version,
                       status.version);
     code = describe(rank, handle, &err);
-    if (!code) code = cairn_save_stage(handle, &err);
+    if (!code) code = stage(rank, handle, &err);
     end_of_stage(rank, handle, save, code, &err);
     memset(rank->tensor, 0xee, sim_plan.tensor_bytes); /* training goes on */
 }

@@ -2,14 +2,10 @@
 /* Starting, killing and settling the processes of a seed. */
 #include "tests/sim/world.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "common/file.h"
 #include "common/log.h"
-#include "tests/sim/bucket.h"
 #include "tests/sim/rest.h"
 #include "tests/sim/stories.h"
 #include "uploader/daemon.h"

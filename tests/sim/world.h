@@ -13,6 +13,12 @@
  */
 #pragma once
 
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/sim/bucket.h"
 #include "tests/sim/check.h"
 #include "tests/sim/net.h"
 
@@ -45,6 +51,7 @@ struct sim_plan {
     bool supersede, same_step; /* on_exists=supersede, and steps saved twice */
     bool incarnations;         /* the launcher tells the ranks which life of the job they are of */
     uint32_t wait_staged_ms;   /* 0: libcairn's own */
+    bool behind;               /* saves are copied beside the training */
 };
 extern struct sim_plan sim_plan;
 

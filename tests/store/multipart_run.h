@@ -4,13 +4,13 @@
  *
  * Why:     several files ask the state machine what comes next after which answer.
  * Promise: 1   an action that next() gave is answered once, by one of the answers.
+ *          2   PLAY stops at the first action that is not the one of its script.
  * Limits:  SIZE bytes, PARTS blocks.
  * Threads: main thread only.
  * Next:    store/multipart.h.
  */
 #pragma once
 
-#include "common/crc.h"
 #include "store/multipart.h"
 #include "tests/harness.h"
 
@@ -114,3 +114,61 @@ static inline bool send_parts(struct cairn_run *run) {
         EXPECT_EQ_U64((run)->mp.error.code, CAIRN_##wanted);                                       \
         EXPECT_NEXT(run, FAILED);                                                                  \
     } while (0)
+
+/* ---- a script of actions and their answers: PLAY(&run, "PUT: lost, HEAD: ours, DURABLE") ---- */
+#define RUN(name, part_bytes)                                                                      \
+    CAIRN_AUTO(run) name = {0};                                                                    \
+    REQUIRE(start(&name, part_bytes))
+#define RECOVERED(name, part_bytes, upload_id, known)                                              \
+    CAIRN_AUTO(run) name = {0};                                                                    \
+    REQUIRE(recover(&name, part_bytes, upload_id, known))
+#define PLAY(run, script) REQUIRE(play(run, __LINE__, script))
+
+/* By the name of a code, or of what the store holds. */
+static inline bool answer_named(struct cairn_run *run, const char *name) {
+    enum cairn_code code = cairn_code_from_slug(name);
+    if (!strcmp(name, "lost")) return answer_ambiguous(run), true;
+    if (!strcmp(name, "refused")) return answer_refused(run), true;
+    if (!strcmp(name, "ours")) return answer_ours(run), true;
+    /* ours without a checksum; without a token, too; without a token only */
+    if (!strcmp(name, "unsummed")) return answer_head_plain(run, TOKEN, SIZE), true;
+    if (!strcmp(name, "nameless")) return answer_head_plain(run, "", SIZE), true;
+    if (!strcmp(name, "untold")) return answer_head(run, "", SIZE, whole_crc32c()), true;
+    if (!strncmp(name, "listed", 6)) /* listed-2: the second part is another one */
+        return answer_listed(run, name[6] ? (uint32_t)strtoul(name + 7, NULL, 10) : 0), true;
+    run->request.got_crc32c = run->action.crc32c ^ !strcmp(name, "other");
+    if (!strcmp(name, "same") || !strcmp(name, "other")) return answer(run, CAIRN_OK), true;
+    if (run->action.kind == CAIRN_MULTIPART_CREATE)
+        snprintf(run->request.upload_id, sizeof run->request.upload_id, "upload-1");
+    return !strcmp(cairn_code_info(code)->slug, name) ? answer(run, code), true : false;
+}
+/* SENT stands for CREATE and all parts, "PART 2" for the part of that number, "FAILED: code" for
+ * the end with that code. An action without an answer stays under way. */
+static inline bool play(struct cairn_run *run, int line, const char *script) {
+    static const char *const kinds[] = {"WAIT",     "PUT",         "CREATE",     "PART",
+                                        "COMPLETE", "HEAD",        "LIST_PARTS", "READ",
+                                        "ABORT",    "NEED_SOURCE", "DURABLE",    "FAILED"};
+    for (const char *at = script; *at; at += strspn(at, ", ")) {
+        char step[64], name[16] = "", said[32] = "";
+        unsigned part = 0, kind = 0;
+        int size = (int)strcspn(at, ",");
+        snprintf(step, sizeof step, "%.*s", size, at);
+        at += size;
+        char *colon = strchr(step, ':');
+        if (colon) sscanf(colon, ": %31s", said);
+        bool good = sscanf(step, "%15[A-Z_] %u", name, &part) >= 1;
+        if (!strcmp(name, "SENT")) {
+            if (!send_parts(run)) return false;
+            continue;
+        }
+        while (kind < CAIRN_COUNT(kinds) && strcmp(kinds[kind], name)) kind++;
+        good &= next(run) == kind && (!part || run->action.part_number == part);
+        if (good && !strcmp(name, "FAILED"))
+            good = !strcmp(cairn_code_info(run->mp.error.code)->slug, said) && next(run) == kind;
+        else if (good && said[0])
+            good = answer_named(run, said);
+        if (!cairn_test_check(good, __FILE__, line, "%s: it is %s", step, kinds[run->action.kind]))
+            return false;
+    }
+    return true;
+}

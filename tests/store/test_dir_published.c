@@ -1,10 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the workers of a folder store remember of the files that they have synced and published. */
-#include <fcntl.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "store/dir/inside.h"
 #include "tests/harness.h"
 
@@ -13,9 +8,8 @@ TEST(only_what_a_worker_of_the_store_published_needs_no_second_sync) { /* inside
     cairn_lock_init(&dir.lock, CAIRN_LOCK_store_dir);
     struct cairn_store_dir_worker worker = {.base.store = &dir.base}, second = worker;
     struct stat st;
-    char path[600];
-    snprintf(path, sizeof path, "%s/published", cairn_test_folder());
-    CAIRN_AUTO_FD fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    CAIRN_AUTO_FD fd =
+        open(TEXT("%s/published", cairn_test_folder()), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     REQUIRE(fd >= 0 && write(fd, "x", 1) == 1 && fstat(fd, &st) == 0);
     EXPECT(!cairn_store_dir_remembers(&worker, &st));
     cairn_store_dir_remember(&worker, &st);

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The multipart state machine over a real folder: with injected faults, and with processes that die
  * at every named point and are followed by another one. */
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include "common/crc.h"
 #include "common/hooks.h"
 #include "store/multipart.h"
 #include "store/open.h"
@@ -135,7 +131,7 @@ static enum cairn_multipart_kind drive(struct cairn_shard *shard) {
     return CAIRN_MULTIPART_WAIT;
 }
 
-static enum cairn_multipart_kind send(struct cairn_shard *shard) {
+static enum cairn_multipart_kind send_one(struct cairn_shard *shard) {
     struct cairn_error err = {0};
     if (cairn_multipart_ready(&shard->mp, SIZE, shard->blocks, 0, PART_COUNT, &err) != CAIRN_OK) {
         return CAIRN_MULTIPART_WAIT;
@@ -151,54 +147,37 @@ static bool object_is_whole(struct cairn_shard *shard) {
 }
 
 TEST(a_shard_reaches_a_folder_whatever_replies_are_lost) { /* R3 */
-    static const char *const scripts[] = {
-        "",
-        "complete:*:1:lose_reply",
-        "create:*:1:lose_reply; part:*:2-4:lose_reply",
-        "complete:*:1:lose_reply; head:*:1-3:busy; parts:*:1:timeout",
-        "complete:*:1:unavailable; complete:*:2:lose_reply; head:*:1:timeout",
-        "part:*:2:not_found", /* the upload seems to vanish: begun anew */
-        "part:*:*:delay@1; *:*:15%:busy",
-        "*:*:10%:lose_reply",
-    };
-    for (size_t i = 0; i < CAIRN_COUNT(scripts); i++) {
-        CAIRN_AUTO(shard) shard = {0};
-        char folder[512];
-        snprintf(folder, sizeof folder, "%s/%zu", cairn_test_folder(), i);
-        REQUIRE(shard_open(&shard, folder, scripts[i], 7));
-        EXPECT_EQ_U64(send(&shard), CAIRN_MULTIPART_DURABLE);
-        if (shard.mp.error.code != CAIRN_OK) EXPECT_EQ_TEXT(shard.mp.error.message, scripts[i]);
+    EACH_TEXT(text, "", "complete:*:1:lose_reply", "create:*:1:lose_reply; part:*:2-4:lose_reply",
+              "complete:*:1:lose_reply; head:*:1-3:busy; parts:*:1:timeout",
+              "complete:*:1:unavailable; complete:*:2:lose_reply; head:*:1:timeout",
+              "part:*:2:not_found", /* the upload seems to vanish: begun anew */
+              "part:*:*:delay@1; *:*:15%:busy", "*:*:10%:lose_reply") {
+        WITH(shard, shard,
+             shard_open(&shard, TEXT("%s/%zu", cairn_test_folder(), AT_OF(text)), text, 7));
+        EXPECT_EQ_U64(send_one(&shard), CAIRN_MULTIPART_DURABLE);
+        if (shard.mp.error.code != CAIRN_OK) EXPECT_EQ_TEXT(shard.mp.error.message, text);
         EXPECT(object_is_whole(&shard));
     }
 }
 
 TEST(a_shard_that_cannot_be_sent_leaves_nothing_in_the_folder) {
-    static const struct {
-        const char *script;
-        enum cairn_code code;
-    } cases[] = {{"part:*:2+:no_space", CAIRN_NO_SPACE},
-                 {"complete:*:*:forbidden", CAIRN_FORBIDDEN},
-                 {"part:*:3+:store_corrupt; abort:*:1-2:busy", CAIRN_CORRUPT}};
-    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
-        CAIRN_AUTO(shard) shard = {0};
-        char folder[512];
-        snprintf(folder, sizeof folder, "%s/%zu", cairn_test_folder(), i);
-        REQUIRE(shard_open(&shard, folder, cases[i].script, 7));
-        EXPECT_EQ_U64(send(&shard), CAIRN_MULTIPART_FAILED);
-        EXPECT_EQ_U64(shard.mp.error.code, cases[i].code);
+    EACH(one, FIELDS(const char *script; enum cairn_code code),
+         {"part:*:2+:no_space", CAIRN_NO_SPACE}, {"complete:*:*:forbidden", CAIRN_FORBIDDEN},
+         {"part:*:3+:store_corrupt; abort:*:1-2:busy", CAIRN_CORRUPT}) {
+        const char *folder = TEXT("%s/%zu", cairn_test_folder(), AT(one));
+        WITH(shard, shard, shard_open(&shard, folder, one->script, 7));
+        EXPECT_EQ_U64(send_one(&shard), CAIRN_MULTIPART_FAILED);
+        EXPECT_EQ_U64(shard.mp.error.code, one->code);
         EXPECT(rmdir(folder) == 0); /* no object, no temporary, no folder */
     }
 }
 
-TEST(a_foreign_object_stays_and_the_shard_fails_by_name) { /* multipart.h#5 */
-    CAIRN_AUTO(shard) shard = {0};
-    struct cairn_error err = {0};
-    REQUIRE(shard_open(&shard, cairn_test_folder(), "", 7));
+TEST(a_foreign_object_stays_and_the_shard_fails_by_name, err) { /* multipart.h#5 */
+    WITH(shard, shard, shard_open(&shard, cairn_test_folder(), "", 7));
     REQUIRE_OK(cairn_store_put_small(shard.worker, KEY, CAIRN_VIEW("foreign"), true, &err));
-    EXPECT_EQ_U64(send(&shard), CAIRN_MULTIPART_FAILED);
+    EXPECT_EQ_U64(send_one(&shard), CAIRN_MULTIPART_FAILED);
     EXPECT_EQ_U64(shard.mp.error.code, CAIRN_CONFLICT);
-    CAIRN_AUTO(buf) there = {0};
-    REQUIRE_OK(cairn_store_get_small(shard.worker, KEY, &there, &err));
+    WITH_OK(buf, there, cairn_store_get_small(shard.worker, KEY, &there, &err));
     EXPECT_EQ_TEXT(there.data, "foreign");
 }
 
@@ -209,7 +188,7 @@ static int status_of_dying(const char *folder, const char *point) {
     if (child == 0) {
         struct cairn_shard shard = {0};
         cairn_crashpoint_arm(point);
-        if (shard_open(&shard, folder, "", 7)) send(&shard);
+        if (shard_open(&shard, folder, "", 7)) send_one(&shard);
         _exit(1);
     }
     int status = -1;
@@ -232,8 +211,7 @@ TEST(k01_after_a_death_at_any_point_a_new_process_finishes_or_cleans_up) { /* K0
     for (size_t i = 0; i < CAIRN_COUNT(cases) * 2; i++) {
         CAIRN_AUTO(shard) shard = {.source_there = i % 2};
         struct cairn_error err = {0};
-        char folder[512];
-        snprintf(folder, sizeof folder, "%s/%zu", cairn_test_folder(), i);
+        const char *folder = TEXT("%s/%zu", cairn_test_folder(), i);
         EXPECT_EQ_U64(status_of_dying(folder, cases[i / 2].point), 70);
         REQUIRE(shard_open(&shard, folder, "", 7));
         const char *upload = cases[i / 2].knows_upload ? TOKEN : NULL;
@@ -258,8 +236,7 @@ TEST(k01_after_a_death_at_any_point_a_new_process_finishes_or_cleans_up) { /* K0
         else
             EXPECT(shard.parts_sent >= 1 && shard.parts_sent <= cases[i / 2].sent_again);
         struct cairn_store_listing left = {0};
-        struct cairn_store_request list = {.op = CAIRN_STORE_UPLOADS, .key = "", .listing = &left};
-        REQUIRE_OK(cairn_store_perform(shard.worker, &list, &err));
+        PERFORMED(list, shard.worker, {.op = CAIRN_STORE_UPLOADS, .key = "", .listing = &left});
         /* Without a known id the upload stays for the sweep of the version (Q21). */
         EXPECT_EQ_U64(left.count, !cases[i / 2].knows_upload && !shard.source_there);
         cairn_store_listing_release(&left);

@@ -3,8 +3,6 @@
  * The multipart state machine against a model of a store that loses replies, applies late, forgets
  * uploads and holds foreign objects; restarts included. CAIRN_TEST_SEED replays.
  */
-#include "common/crc.h"
-#include "common/text.h"
 #include "store/multipart.h"
 #include "tests/harness.h"
 

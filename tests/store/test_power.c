@@ -1,80 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the folder store has acknowledged is there after a power cut. */
 #include <sys/mount.h>
-#include <sys/stat.h>
 
-#include "common/crc.h"
-#include "common/file.h"
 #include "common/trace.h"
 #include "store/dir/inside.h"
-#include "store/open.h"
-#include "tests/harness.h"
+#include "tests/store/place.h"
 #include "tests/support/power.h"
 
-#define TOKEN "6f0f1c1e-5a55-4c6b-9d4b-0b3f6a5f9f01"
 #define PART_BYTES (5 * CAIRN_MIB)
 
-struct cairn_place {
-    char root[300];
-    struct cairn_store *store;
-    struct cairn_store_worker *worker;
-};
-static void cairn_place_release(struct cairn_place *place) {
-    cairn_store_worker_free(place->worker);
-    cairn_store_free(place->store);
-}
-
-static bool place_open(struct cairn_place *place) {
+static bool open_watched(struct cairn_place *place) {
     struct cairn_error err = {0};
-    snprintf(place->root, sizeof(place->root), "%s/store", cairn_test_folder());
+    const char *root = TEXT("%s/store", cairn_test_folder());
     cairn_power_start();
-    struct cairn_store_options options = {.url = place->root};
-    bool ok = mkdir(place->root, 0700) == 0 &&
-              cairn_store_open(&options, &place->store, &err) == CAIRN_OK &&
-              cairn_store_worker_new(place->store, &place->worker, &err) == CAIRN_OK;
+    bool ok = mkdir(root, 0700) == 0 && place_open(place, root, NULL, &err) == CAIRN_OK;
     return cairn_test_check(ok, __FILE__, __LINE__, "open: %s", err.message);
 }
 
 static bool is_in_image(const struct cairn_place *place, const char *key, const void *data,
                         size_t size) {
     static unsigned count;
-    char image[400], path[1000];
     CAIRN_AUTO(buf) found = {.limit = CAIRN_GIB};
-    snprintf(image, sizeof(image), "%s/image-%u", cairn_test_folder(), count++);
-    snprintf(path, sizeof(path), "%s/%s", image, key);
-    return cairn_power_cut(place->root, image) && cairn_file_load(path, &found, NULL) == CAIRN_OK &&
-           found.size == size && !memcmp(found.data, data, size);
+    const char *image = TEXT("%s/image-%u", cairn_test_folder(), count++);
+    const char *path = TEXT("%s/%s", image, key);
+    return cairn_power_cut(place->folder, image) &&
+           cairn_file_load(path, &found, NULL) == CAIRN_OK && found.size == size &&
+           !memcmp(found.data, data, size);
 }
 
 static void rename_away(unsigned number) {
-    char from[300], to[320];
-    snprintf(from, sizeof(from), "%s/store", cairn_test_folder());
-    snprintf(to, sizeof(to), "%s-%u", from, number);
-    EXPECT(rename(from, to) == 0);
+    const char *from = TEXT("%s/store", cairn_test_folder());
+    EXPECT(rename(from, TEXT("%s-%u", from, number)) == 0);
 }
 
-static struct cairn_store_request put_of(const char *key, const void *data, size_t size) {
-    return (struct cairn_store_request){.op = CAIRN_STORE_PUT,
-                                        .key = key,
-                                        .create = true,
-                                        .token = TOKEN,
-                                        .body = {data, size},
-                                        .has_crc32c = true,
-                                        .crc32c = cairn_crc32c(0, data, size)};
-}
-
-TEST(an_acknowledged_put_is_there_after_a_power_cut_with_all_its_folders) /* inside.h#2, O1 */
+TEST(an_acknowledged_put_is_there_after_a_power_cut_with_all_its_folders, err) /* inside.h#2, O1 */
 {
-    CAIRN_AUTO(place) place = {0};
-    struct cairn_error err = {0};
     static char bytes[CAIRN_MIB + 77];
-    REQUIRE(place_open(&place));
-    const char *const keys[] = {"one", "a/b/c/two", "a/b/three", "a/d/four", "a/d/e/five"};
-    for (size_t i = 0; i < CAIRN_COUNT(keys); i++) {
-        memset(bytes, 'a' + (int)i, sizeof(bytes));
-        struct cairn_store_request put = put_of(keys[i], bytes, i % 2 ? sizeof(bytes) : 1000);
-        REQUIRE_OK(cairn_store_perform(place.worker, &put, &err));
-        EXPECT(is_in_image(&place, keys[i], bytes, put.body.size));
+    WITH(place, place, open_watched(&place));
+    EACH_TEXT(text, "one", "a/b/c/two", "a/b/three", "a/d/four", "a/d/e/five") {
+        memset(bytes, 'a' + (int)AT_OF(text), sizeof(bytes));
+        PERFORMED(put, place.worker, put_of(text, bytes, AT_OF(text) % 2 ? sizeof(bytes) : 1000));
+        EXPECT(is_in_image(&place, text, bytes, put.body.size));
     }
     REQUIRE_OK(cairn_store_put_same(place.worker, "a/f/manifest", CAIRN_VIEW("{}"), &err));
     EXPECT(is_in_image(&place, "a/f/manifest", "{}", 2));
@@ -112,12 +78,9 @@ static void put_together(const struct cairn_place *place, struct together *ret) 
     while (ret->ended < TOGETHER) REQUIRE_OK(cairn_store_poll(place->worker, 1000, &err));
 }
 
-TEST(small_puts_that_are_synced_together_are_there_after_a_power_cut) /* inside.h#3, O1 */
-{
-    CAIRN_AUTO(place) place = {0};
-    struct cairn_error err = {0};
+TEST(small_puts_that_are_synced_together_are_there_after_a_power_cut, err) { /* inside.h#3, O1 */
     static struct together together;
-    REQUIRE(place_open(&place));
+    WITH(place, place, open_watched(&place));
     if (!cairn_store_profile(place.store)->together_max) return;
     REQUIRE_OK(cairn_store_put_small(place.worker, "run/3/data/17", CAIRN_VIEW("x"), true, &err));
     together.place = &place;
@@ -127,14 +90,11 @@ TEST(small_puts_that_are_synced_together_are_there_after_a_power_cut) /* inside.
 }
 
 /* inside.h#3 */
-TEST(small_puts_below_the_mount_point_of_another_file_system_are_there_after_a_power_cut) {
-    CAIRN_AUTO(place) place = {0};
+TEST(small_puts_below_the_mount_point_of_another_file_system_are_there_after_a_power_cut, err) {
     static struct together together;
-    char mounted[400];
-    struct cairn_error err = {0};
-    REQUIRE(place_open(&place));
+    WITH(place, place, open_watched(&place));
     if (!cairn_store_profile(place.store)->together_max) return;
-    snprintf(mounted, sizeof(mounted), "%s/run/3", place.root);
+    const char *mounted = TEXT("%s/run/3", place.folder);
     REQUIRE_OK(cairn_dir_make(mounted, 0700, &err));
     if (mount("none", mounted, "tmpfs", 0, "size=2m") != 0) SKIP("mounting needs root");
     together.place = &place;
@@ -147,7 +107,7 @@ TEST(n02_a_sync_of_many_puts_that_fails_once_is_final_for_all_of_them) {
     for (unsigned at = 0; at < 2; at++) {
         CAIRN_AUTO(place) place = {0};
         struct together together = {0};
-        if (!place_open(&place)) return;
+        if (!open_watched(&place)) return;
         if (!cairn_store_profile(place.store)->together_max) return;
         cairn_power_fail_once(at);
         put_together(&place, &together);
@@ -159,18 +119,15 @@ TEST(n02_a_sync_of_many_puts_that_fails_once_is_final_for_all_of_them) {
     }
 }
 
-TEST(a_completed_upload_is_there_after_a_power_cut) /* inside.h#2, I2 */
-{
-    CAIRN_AUTO(place) place = {0};
-    struct cairn_error err = {0};
+TEST(a_completed_upload_is_there_after_a_power_cut, err) { /* inside.h#2, I2 */
     static uint8_t bytes[2 * PART_BYTES];
-    REQUIRE(place_open(&place));
+    WITH(place, place, open_watched(&place));
     for (size_t i = 0; i < sizeof(bytes); i++) bytes[i] = (uint8_t)(i * 31 >> 3);
-    struct cairn_store_request create = {.op = CAIRN_STORE_UPLOAD_CREATE,
-                                         .key = "run/ckpt/data/shard",
-                                         .token = TOKEN,
-                                         .length = sizeof(bytes)};
-    REQUIRE_OK(cairn_store_perform(place.worker, &create, &err));
+    PERFORMED(create, place.worker,
+              {.op = CAIRN_STORE_UPLOAD_CREATE,
+               .key = "run/ckpt/data/shard",
+               .token = TOKEN,
+               .length = sizeof(bytes)});
     struct cairn_store_part parts[2] = {{.number = 1}, {.number = 2}};
     for (size_t i = 0; i < 2; i++) {
         struct cairn_store_request part = {.op = CAIRN_STORE_UPLOAD_PART,
@@ -186,29 +143,25 @@ TEST(a_completed_upload_is_there_after_a_power_cut) /* inside.h#2, I2 */
         parts[i].size_bytes = PART_BYTES;
         memcpy(parts[i].etag, part.etag, sizeof(parts[i].etag));
     }
-    struct cairn_store_request complete = {.op = CAIRN_STORE_UPLOAD_COMPLETE,
-                                           .key = create.key,
-                                           .create = true,
-                                           .token = TOKEN,
-                                           .upload_id_in = create.upload_id,
-                                           .parts = parts,
-                                           .part_count = 2,
-                                           .length = sizeof(bytes),
-                                           .has_crc32c = true,
-                                           .crc32c = cairn_crc32c(0, bytes, sizeof(bytes))};
-    REQUIRE_OK(cairn_store_perform(place.worker, &complete, &err));
+    PERFORMED(complete, place.worker,
+              {.op = CAIRN_STORE_UPLOAD_COMPLETE,
+               .key = create.key,
+               .create = true,
+               .token = TOKEN,
+               .upload_id_in = create.upload_id,
+               .parts = parts,
+               .part_count = 2,
+               .length = sizeof(bytes),
+               .has_crc32c = true,
+               .crc32c = cairn_crc32c(0, bytes, sizeof(bytes))});
     EXPECT(is_in_image(&place, create.key, bytes, sizeof(bytes)));
 }
 
 /* Another server's put of the same bytes got its name and died before it synced the folder. */
-TEST(q53_put_same_that_finds_its_own_object_makes_it_durable) {
-    CAIRN_AUTO(place) place = {0};
-    struct cairn_error err = {0};
-    char path[400];
-    REQUIRE(place_open(&place));
+TEST(q53_put_same_that_finds_its_own_object_makes_it_durable, err) {
+    WITH(place, place, open_watched(&place));
     REQUIRE_OK(cairn_store_put_small(place.worker, "a/other", CAIRN_VIEW("x"), true, &err));
-    snprintf(path, sizeof(path), "%s/a/manifest", place.root);
-    FILE *file = fopen(path, "wx");
+    FILE *file = fopen(TEXT("%s/a/manifest", place.folder), "wx");
     REQUIRE(file && fputs("{}", file) >= 0 && fclose(file) == 0);
     EXPECT(!is_in_image(&place, "a/manifest", "{}", 2));
     REQUIRE_OK(cairn_store_put_same(place.worker, "a/manifest", CAIRN_VIEW("{}"), &err));
@@ -221,7 +174,7 @@ TEST(n02_a_sync_that_fails_once_is_final_for_a_put) {
     for (unsigned at = 0; at < 8; at++) {
         CAIRN_AUTO(place) place = {0};
         struct cairn_error err = {0};
-        if (!place_open(&place)) return;
+        if (!open_watched(&place)) return;
         struct cairn_store_request first = put_of("a/b/first", "1", 1);
         if (at % 2) REQUIRE_OK(cairn_store_perform(place.worker, &first, &err));
         struct cairn_store_request put = put_of("a/b/x", "bytes", 5);
@@ -243,7 +196,7 @@ static void sync_fails(int os_errno, enum cairn_code expected) {
     CAIRN_AUTO(place) place = {0};
     struct cairn_error err = {0};
     static uint8_t bytes[PART_BYTES];
-    REQUIRE(place_open(&place));
+    REQUIRE(open_watched(&place));
     struct cairn_store_request create = {
         .op = CAIRN_STORE_UPLOAD_CREATE, .key = "a/x", .token = TOKEN, .length = PART_BYTES};
     REQUIRE_OK(cairn_store_perform(place.worker, &create, &err));
@@ -271,19 +224,13 @@ static void sync_fails(int os_errno, enum cairn_code expected) {
     EXPECT_CODE(cairn_store_perform(place.worker, &head, &err), CAIRN_NOT_FOUND);
 }
 
-TEST(n02_an_upload_whose_sync_failed_cannot_be_completed_any_more) {
-    sync_fails(EIO, CAIRN_IO);
-}
+CASE(n02_an_upload_whose_sync_failed_cannot_be_completed_any_more, sync_fails(EIO, CAIRN_IO));
 
 /* Its bytes may have died with the mount: the shard is sent anew, not completed again. */
-TEST(q55_an_upload_whose_sync_found_the_mount_away_is_gone) {
-    sync_fails(ESTALE, CAIRN_NOT_FOUND);
-}
+CASE(q55_an_upload_whose_sync_found_the_mount_away_is_gone, sync_fails(ESTALE, CAIRN_NOT_FOUND));
 
-TEST(q55_a_put_that_found_the_mount_away_may_be_sent_again) {
-    CAIRN_AUTO(place) place = {0};
-    struct cairn_error err = {0};
-    REQUIRE(place_open(&place));
+TEST(q55_a_put_that_found_the_mount_away_may_be_sent_again, err) {
+    WITH(place, place, open_watched(&place));
     struct cairn_store_request put = put_of("a/b/x", "bytes", 5);
     cairn_power_fail_once_with(0, ESTALE);
     EXPECT_CODE(cairn_store_perform(place.worker, &put, &err), CAIRN_UNAVAILABLE);

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A look at many objects over a store that answers in the order that the test says. */
-#include <stdlib.h>
-
-#include "common/text.h"
 #include "store/whole.h"
 #include "tests/harness.h"
 
@@ -71,9 +68,8 @@ static void answer_list(struct scripted_store *store, struct cairn_store_request
     if (store->list_reply != LIST_ALL) return;
     listing->entries = calloc(store->count + 1, sizeof *listing->entries);
     for (size_t i = 0; i < store->count; i++) {
-        char key[32];
         if (is_missing(i)) continue;
-        snprintf(key, sizeof key, "v/%05zu", i);
+        const char *key = TEXT("v/%05zu", i);
         listing->entries[listing->count++] =
             (struct cairn_store_entry){.key = strdup(key), .size_bytes = bytes_of(i)};
     }
@@ -160,8 +156,7 @@ static void expect_right(const struct look *look) {
         wrong += !object->known || object->found == is_missing(i) || object->there != is_there;
         if (object->known) wrong += is_there != !cairn_store_object_check(object, &why);
     }
-    EXPECT_EQ_U64(wrong, 0);
-    EXPECT_EQ_U64(look->presence.there_count, there);
+    EXPECT_ALL_U64(wrong, 0, look->presence.there_count, there);
 }
 
 static const size_t counts[] = {0, 1, 31, 32, 33, 64, 65, 500, 2500};
@@ -226,17 +221,14 @@ TEST(a_head_or_a_worker_that_fails_ends_the_look_and_no_object_is_called_missing
                 start(&store);
                 EXPECT_CODE(cairn_store_presence_look(&look->presence, &store.worker, &err),
                             poll_fails ? CAIRN_IO : CAIRN_UNAVAILABLE);
-                EXPECT_EQ_U64(store.pending_count, 0);
-                EXPECT_EQ_U64(look->presence.there_count, 0);
+                EXPECT_ALL_U64(store.pending_count, 0, look->presence.there_count, 0);
             }
 }
 
-TEST(a_listing_without_an_end_is_an_error) {
-    struct cairn_error err = {0};
+TEST(a_listing_without_an_end_is_an_error, err) {
     struct scripted_store store = {.count = 3, .list_reply = LIST_ENDLESS};
     CAIRN_AUTO_HEAP struct look *look = look_new(3);
     start(&store);
     EXPECT_CODE(cairn_store_presence_look(&look->presence, &store.worker, &err), CAIRN_TOO_LARGE);
-    EXPECT_EQ_U64(store.heads, 0);
-    EXPECT_EQ_U64(store.pages, 65536);
+    EXPECT_ALL_U64(store.heads, 0, store.pages, 65536);
 }

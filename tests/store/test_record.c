@@ -1,55 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* .cairn/store.json in a folder store: what is a record, what is damage, what is not there. */
-#include "store/open.h"
-
-#include <stdlib.h>
-
 #include "api/documents/records.h"
-#include "common/clock.h"
-#include "tests/harness.h"
-#include "tests/support/fault/fault.h"
+#include "tests/store/place.h"
 
 #define UUID "01234567-89ab-4def-8123-456789abcdef"
 
-struct cairn_place {
-    struct cairn_store *store;
-    struct cairn_store_worker *worker;
-    struct cairn_key key;
-};
-static void cairn_place_release(struct cairn_place *place) {
-    cairn_store_worker_free(place->worker);
-    cairn_store_free(place->store);
-}
-/* fault: a script, or NULL. */
-static enum cairn_code open_here(struct cairn_place *place, const char *fault,
-                                 struct cairn_error *err) {
-    struct cairn_store_options options = {.url = cairn_test_folder()};
-    struct cairn_store *folder = NULL;
-    cairn_key_store_json(&place->key);
-    CAIRN_TRY(cairn_store_open(&options, &folder, err));
-    place->store = folder;
-    if (fault)
-        CAIRN_TRY(cairn_store_fault_wrap(
-            folder, &(struct cairn_store_fault_options){.script = fault}, &place->store, err));
-    return cairn_store_worker_new(place->store, &place->worker, err);
-}
-
 static enum cairn_code get_of(struct cairn_place *place, struct cairn_view text,
                               struct cairn_store_record *ret, struct cairn_error *err) {
-    CAIRN_TRY(cairn_store_put_small(place->worker, place->key.text, text, false, err));
+    struct cairn_key key;
+    cairn_key_store_json(&key);
+    CAIRN_TRY(cairn_store_put_small(place->worker, key.text, text, false, err));
     return cairn_store_record_get(place->worker, 0, ret, err);
 }
 
-TEST(a_record_that_was_put_comes_back_and_create_replaces_none) {
-    CAIRN_AUTO(place) place = {0};
-    struct cairn_error err = {0};
+TEST(a_record_that_was_put_comes_back_and_create_replaces_none, err) {
     struct cairn_store_record mine = {UUID, "me@here", 1, 9, ""}, back = {0};
-    REQUIRE_OK(open_here(&place, NULL, &err));
+    PLACE(NULL);
     EXPECT_CODE(cairn_store_record_get(place.worker, 0, &back, &err), CAIRN_NOT_FOUND);
     REQUIRE_OK(cairn_store_record_put(place.worker, &mine, true, &err));
     REQUIRE_OK(cairn_store_record_get(place.worker, 0, &back, &err));
-    EXPECT_EQ_TEXT(back.uuid, UUID);
-    EXPECT_EQ_TEXT(back.owner, "me@here");
+    EXPECT_ALL_TEXT(back.uuid, UUID, back.owner, "me@here");
     EXPECT_EQ_U64(back.generation, 9);
     mine.generation = 10;
     EXPECT_CODE(cairn_store_record_put(place.worker, &mine, true, &err), CAIRN_PRECONDITION);
@@ -58,11 +28,9 @@ TEST(a_record_that_was_put_comes_back_and_create_replaces_none) {
     EXPECT_EQ_U64(back.generation, 10);
 }
 
-TEST(an_object_that_is_no_record_is_corrupt_and_a_later_format_is_unsupported) {
-    CAIRN_AUTO(place) place = {0};
-    struct cairn_error err = {0};
+TEST(an_object_that_is_no_record_is_corrupt_and_a_later_format_is_unsupported, err) {
     struct cairn_store_record back = {.uuid = "untouched"};
-    REQUIRE_OK(open_here(&place, NULL, &err));
+    PLACE(NULL);
     EXPECT_CODE(get_of(&place, CAIRN_VIEW(""), &back, &err), CAIRN_CORRUPT);
     EXPECT_CODE(get_of(&place, CAIRN_VIEW("{\"cairn_sto"), &back, &err), CAIRN_CORRUPT);
     EXPECT_CODE(get_of(&place, CAIRN_VIEW("{\"cairn_manifest\":1}"), &back, &err), CAIRN_CORRUPT);
@@ -75,11 +43,9 @@ TEST(an_object_that_is_no_record_is_corrupt_and_a_later_format_is_unsupported) {
     EXPECT_EQ_TEXT(back.uuid, "untouched");
 }
 
-TEST(a_record_of_a_store_that_hangs_is_waited_for_until_the_deadline) {
-    CAIRN_AUTO(place) place = {0};
-    struct cairn_error err = {0};
+TEST(a_record_of_a_store_that_hangs_is_waited_for_until_the_deadline, err) {
     struct cairn_store_record mine = {UUID, "me@here", 1, 9, ""}, back = {0};
-    REQUIRE_OK(open_here(&place, "get:*:*:hang", &err));
+    PLACE("get:*:*:hang");
     REQUIRE_OK(cairn_store_record_put(place.worker, &mine, true, &err));
     uint64_t from_ms = cairn_mono_ms();
     EXPECT_CODE(cairn_store_record_get(place.worker, from_ms + 200, &back, &err), CAIRN_TIMEOUT);

@@ -1,28 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: labels=tsan */
 /* URLs, registration and the blocking helpers. */
-#include <pthread.h>
-
-#include "common/clock.h"
-#include "store/open.h"
-#include "store/store.h"
-#include "tests/harness.h"
-#include <sys/stat.h>
-#include <unistd.h>
-
-struct cairn_place {
-    struct cairn_store *store;
-    struct cairn_store_worker *worker;
-};
-static void cairn_place_release(struct cairn_place *place) {
-    cairn_store_worker_free(place->worker);
-    cairn_store_free(place->store);
-}
-static enum cairn_code open_here(struct cairn_place *place, struct cairn_error *err) {
-    struct cairn_store_options options = {.url = cairn_test_folder()};
-    CAIRN_TRY(cairn_store_open(&options, &place->store, err));
-    return cairn_store_worker_new(place->store, &place->worker, err);
-}
+#include "tests/store/place.h"
 
 static enum cairn_code refuse_s3(const struct cairn_store_options *options,
                                  struct cairn_store **ret, struct cairn_error *err) {
@@ -30,12 +9,10 @@ static enum cairn_code refuse_s3(const struct cairn_store_options *options,
     return cairn_fail(err, CAIRN_FORBIDDEN, "asked for %s", options->url);
 }
 
-TEST(a_url_chooses_its_store_or_is_refused) {
-    struct cairn_error err = {0};
+TEST(a_url_chooses_its_store_or_is_refused, err) {
     struct cairn_store *store = NULL;
-    const char *bad[] = {"", "ftp://relative", "file://host/x", "file://", "http://x/y", "S3://x"};
-    for (size_t i = 0; i < CAIRN_COUNT(bad); i++) {
-        struct cairn_store_options options = {.url = bad[i]};
+    EACH_TEXT(text, "", "ftp://relative", "file://host/x", "file://", "http://x/y", "S3://x") {
+        struct cairn_store_options options = {.url = text};
         EXPECT_CODE(cairn_store_open(&options, &store, &err), CAIRN_INVALID);
     }
     struct cairn_store_options s3 = {.url = "s3://bucket/prefix"};
@@ -45,18 +22,14 @@ TEST(a_url_chooses_its_store_or_is_refused) {
     EXPECT_CODE(cairn_store_open(&s3, &store, &err), CAIRN_FORBIDDEN);
     cairn_store_register(CAIRN_STORE_SCHEME_S3, NULL);
     struct cairn_store_options absent = {.url = "/proc/none/none"};
-    EXPECT_CODE(cairn_store_open(&absent, &store, &err), CAIRN_IO);
-    EXPECT(strstr(err.message, "/proc/none"));
+    EXPECT_FAILS(cairn_store_open(&absent, &store, &err), CAIRN_IO, "/proc/none");
 }
 
-TEST(a_relative_folder_is_taken_from_where_the_program_was_started) {
-    struct cairn_error err = {0};
+TEST(a_relative_folder_is_taken_from_where_the_program_was_started, err) {
     CAIRN_AUTO_PTR(store) store = NULL;
     CAIRN_AUTO_HEAP char *here = getcwd(NULL, 0);
-    char folder[4200];
     REQUIRE(here && !chdir(cairn_test_folder()));
-    snprintf(folder, sizeof folder, "%s/objects", cairn_test_folder());
-    bool made = !mkdir(folder, 0700);
+    bool made = !mkdir(TEXT("%s/objects", cairn_test_folder()), 0700);
     struct cairn_store_options options = {.url = "./objects"};
     enum cairn_code code = cairn_store_open(&options, &store, &err);
     REQUIRE(!chdir(here));
@@ -65,10 +38,8 @@ TEST(a_relative_folder_is_taken_from_where_the_program_was_started) {
     EXPECT(strstr(cairn_store_url(store), "objects"));
 }
 
-TEST(put_same_is_content_with_equal_bytes_and_conflicts_with_others) { /* Q22, V11 */
-    CAIRN_AUTO(place) place = {0};
-    struct cairn_error err = {0};
-    REQUIRE_OK(open_here(&place, &err));
+TEST(put_same_is_content_with_equal_bytes_and_conflicts_with_others, err) { /* Q22, V11 */
+    PLACE(NULL);
     EXPECT_CODE(cairn_store_put_same(place.worker, "m", CAIRN_VIEW("bytes"), &err), CAIRN_OK);
     EXPECT_CODE(cairn_store_put_same(place.worker, "m", CAIRN_VIEW("bytes"), &err), CAIRN_OK);
     EXPECT_CODE(cairn_store_put_same(place.worker, "m", CAIRN_VIEW("bytez"), &err), CAIRN_CONFLICT);
@@ -80,18 +51,15 @@ TEST(put_same_is_content_with_equal_bytes_and_conflicts_with_others) { /* Q22, V
     EXPECT_CODE(cairn_store_put_same(place.worker, "e", CAIRN_VIEW("x"), &err), CAIRN_CONFLICT);
 }
 
-TEST(get_small_appends_and_keeps_its_limit) {
-    CAIRN_AUTO(place) place = {0};
-    struct cairn_error err = {0};
-    REQUIRE_OK(open_here(&place, &err));
+TEST(get_small_appends_and_keeps_its_limit, err) {
+    PLACE(NULL);
     REQUIRE_OK(cairn_store_put_small(place.worker, "a", CAIRN_VIEW("12345"), true, &err));
     CAIRN_AUTO(buf) buf = {.limit = 9};
     REQUIRE_OK(cairn_store_get_small(place.worker, "a", &buf, &err));
     EXPECT_EQ_TEXT(buf.data, "12345");
     EXPECT_CODE(cairn_store_get_small(place.worker, "a", &buf, &err), CAIRN_TOO_LARGE);
     EXPECT_EQ_U64(buf.size, 5);
-    EXPECT_CODE(cairn_store_get_small(place.worker, "none", &buf, &err), CAIRN_NOT_FOUND);
-    EXPECT(strstr(err.message, "none"));
+    EXPECT_FAILS(cairn_store_get_small(place.worker, "none", &buf, &err), CAIRN_NOT_FOUND, "none");
     REQUIRE_OK(cairn_store_put_small(place.worker, "empty", CAIRN_VIEW(""), true, &err));
     EXPECT_CODE(cairn_store_get_small(place.worker, "empty", &buf, &err), CAIRN_OK);
     EXPECT_EQ_TEXT(buf.data, "12345");
@@ -124,11 +92,9 @@ static void submit_seen(struct cairn_store_worker *worker, struct cairn_store_re
     seen.real->submit(worker, request);
 }
 
-TEST(a_document_takes_one_request_a_long_one_two_and_one_that_is_replaced_is_of_one_piece) {
-    CAIRN_AUTO(place) place = {0};
-    struct cairn_error err = {0};
+TEST(a_document_takes_one_request_a_long_one_two_and_one_that_is_replaced_is_of_one_piece, err) {
+    PLACE(NULL);
     CAIRN_AUTO(buf) shorter = {0}, longer = {0}, got = {0}, twice = {0};
-    REQUIRE_OK(open_here(&place, &err));
     for (int i = 0; i < 64 << 10; i++) REQUIRE_OK(cairn_buf_append(&shorter, "s", 1, &err));
     for (int i = 0; i < 65537; i++) REQUIRE_OK(cairn_buf_append(&longer, "x", 1, &err));
     REQUIRE_OK(cairn_store_put_small(place.worker, "s", cairn_buf_view(&shorter), true, &err));
@@ -158,10 +124,8 @@ static void *wake_later(void *worker) {
     return NULL;
 }
 
-TEST(a_wake_from_another_thread_ends_the_poll) {
-    CAIRN_AUTO(place) place = {0};
-    struct cairn_error err = {0};
-    REQUIRE_OK(open_here(&place, &err));
+TEST(a_wake_from_another_thread_ends_the_poll, err) {
+    PLACE(NULL);
     pthread_t thread;
     REQUIRE(pthread_create(&thread, NULL, wake_later, place.worker) == 0);
     uint64_t start = cairn_mono_ms();
@@ -186,8 +150,7 @@ static void *put_and_delete(void *argument) {
     struct cairn_store_worker *worker = NULL;
     if (cairn_store_worker_new(crew->store, &worker, &err) != CAIRN_OK) return NULL;
     for (int i = 0; i < 60; i++) {
-        char key[64];
-        snprintf(key, sizeof key, "shared/deep/%d/%d", i % 2, crew->number);
+        const char *key = TEXT("shared/deep/%d/%d", i % 2, crew->number);
         bool ok = cairn_store_put_small(worker, key, CAIRN_VIEW("x"), true, &err) == CAIRN_OK &&
                   cairn_store_delete(worker, key, &err) == CAIRN_OK;
         crew->failures += !ok;
@@ -197,10 +160,8 @@ static void *put_and_delete(void *argument) {
     return NULL;
 }
 
-TEST(creators_and_pruners_of_one_folder_do_not_disturb_each_other) {
-    CAIRN_AUTO(place) place = {0};
-    struct cairn_error err = {0};
-    REQUIRE_OK(open_here(&place, &err));
+TEST(creators_and_pruners_of_one_folder_do_not_disturb_each_other, err) {
+    PLACE(NULL);
     struct crew crews[4];
     pthread_t threads[4];
     for (int i = 0; i < 4; i++) {
@@ -212,9 +173,8 @@ TEST(creators_and_pruners_of_one_folder_do_not_disturb_each_other) {
         EXPECT_EQ_U64(crews[i].failures, 0);
         if (crews[i].failures) EXPECT_EQ_TEXT(crews[i].why, "");
     }
-    struct cairn_store_listing listing = {0};
-    struct cairn_store_request list = {.op = CAIRN_STORE_LIST, .key = "", .listing = &listing};
-    EXPECT_CODE(cairn_store_perform(place.worker, &list, &err), CAIRN_OK);
+    CAIRN_AUTO(store_listing) listing = {0};
+    EXPECT_PERFORMED(CAIRN_OK, list, place.worker,
+                     {.op = CAIRN_STORE_LIST, .key = "", .listing = &listing});
     EXPECT_EQ_U64(listing.count, 0);
-    cairn_store_listing_release(&listing);
 }

@@ -5,8 +5,6 @@
 #include <openssl/ec.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "tests/harness.h"
 

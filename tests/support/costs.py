@@ -48,6 +48,16 @@ def table(entries, count):
     return lines
 
 
+def untrue(entries, claimed):
+    """Lines of those whose `seconds=` is far from what they took, since the longest are started first. claimed: {name: seconds}."""
+    lines = []
+    for name, seconds, _, _ in sorted(entries, key=lambda one: -one[1]):
+        says = claimed.get(name, seconds)
+        if seconds > 2 * says + 30 or 4 * seconds + 30 < says:
+            lines.append(f"  {seconds:8.1f} {says:8.0f}  {name}")
+    return ["  seconds   claimed, of those that say another time (the longest are started first)", *lines] if lines else []
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("log", nargs="?", default=LOG)

@@ -3,17 +3,9 @@
 #include "tests/support/daemon.h"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <spawn.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "common/clock.h"
 #include "tests/harness.h"
 
 #define DAEMONS_MAX 64
@@ -113,8 +105,7 @@ uint64_t cairn_daemon_cpu_ms(const struct cairn_daemon *daemon) {
 /* The lowest limit below which so many numbers are free. */
 static rlim_t files_limit(pid_t pid, int spare) {
     bool used[4096] = {false};
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+    const char *path = TEXT("/proc/%d/fd", (int)pid);
     DIR *folder = opendir(path);
     for (struct dirent *entry; folder && (entry = readdir(folder));) {
         unsigned long number = strtoul(entry->d_name, NULL, 10);
@@ -236,9 +227,8 @@ enum cairn_code cairn_daemon_start(const struct cairn_daemon_options *options,
                                    struct cairn_daemon *ret, struct cairn_error *err) {
     if (!started_count++) atexit(kill_all);
     struct cairn_daemon daemon = {0};
-    char port_file[600];
-    snprintf(port_file, sizeof(port_file), "%.400s/%s.%u.port", options->folder, options->program,
-             started_count);
+    const char *port_file =
+        TEXT("%.400s/%s.%u.port", options->folder, options->program, started_count);
     snprintf(daemon.log, sizeof(daemon.log), "%.400s/%s.%u.log", options->folder, options->program,
              started_count);
     CAIRN_TRY(spawn(options, port_file, &daemon, err));

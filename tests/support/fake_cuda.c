@@ -77,6 +77,7 @@ static struct {
 } registered[MANY];
 static struct fake_cuda_state state;
 static uint64_t ahead;
+static unsigned copying; /* copies that streams are carrying out */
 static size_t room;
 static unsigned slow_us, slow_kernels_us;
 static int without_read_only;
@@ -199,9 +200,12 @@ static void run_one(struct stream *stream) {
         pthread_cond_wait(&changed, &lock);
     bool dead = sticky || (op->kind == COPY && injected("execute")) ||
                 (op->kind == KERNEL && injected("kernel"));
+    if (op->kind == COPY) copying++;
     pthread_mutex_unlock(&lock);
     if (!dead) carry_out(op);
     pthread_mutex_lock(&lock);
+    if (op->kind == COPY) copying--;
+    if (op->kind == KERNEL && copying) state.overlaps++;
     if (op->kind == RECORD && op->event->done < op->number) op->event->done = op->number;
     if (op->kind == COPY) ahead--;
     if (op->event && --op->event->held == 0) free(op->event);
@@ -339,8 +343,8 @@ EXPORT int cudaSetDevice(int device) {
 
 EXPORT int cudaDeviceGetAttribute(int *ret, int attribute, int device) {
     int status = begins("DeviceGetAttribute");
-    (void)device;
     if (!status) *ret = attribute == CAIRN_CUDA_READ_ONLY_SUPPORTED && !without_read_only;
+    if (!status && attribute == CAIRN_CUDA_HOST_NUMA_NODE) *ret = device; /* each its own */
     return ends(status);
 }
 
@@ -435,6 +439,7 @@ EXPORT int cudaStreamCreateWithPriority(void **ret, unsigned flags, int priority
     stream->device = current();
     stream->context = top();
     state.streams++;
+    state.made++;
     *ret = stream;
     return ends(0);
 }
@@ -486,6 +491,7 @@ EXPORT int cudaEventCreateWithFlags(void **ret, unsigned flags) {
     event->device = current();
     event->held = 1;
     state.events++;
+    state.made++;
     *ret = event;
     return ends(0);
 }
@@ -617,6 +623,7 @@ void *fake_cuda_module(void) {
 void fake_cuda_count_kernel(unsigned kernel, uint64_t count) {
     if (kernel == CAIRN_KERNEL_sum) state.summed += (unsigned)count;
     if (kernel == CAIRN_KERNEL_gather) state.gathers++;
+    if (kernel == CAIRN_KERNEL_scatter) state.scatters++;
     if (kernel == CAIRN_KERNEL_pack) state.packs++;
 }
 
@@ -809,34 +816,21 @@ EXPORT void fake_cuda_write_later(void *stream, void *to, const void *from, size
     pthread_mutex_unlock(&lock);
 }
 
-EXPORT void fake_cuda_room(size_t bytes) {
-    pthread_mutex_lock(&lock);
-    room = bytes;
-    pthread_mutex_unlock(&lock);
-}
-
-EXPORT void fake_cuda_slow(unsigned us) {
-    pthread_mutex_lock(&lock);
-    slow_us = us;
-    pthread_mutex_unlock(&lock);
-}
+#define SETTER(name, type, variable)                                                               \
+    EXPORT void fake_cuda_##name(type value) {                                                     \
+        pthread_mutex_lock(&lock);                                                                 \
+        variable = value;                                                                          \
+        pthread_mutex_unlock(&lock);                                                               \
+    }
+SETTER(room, size_t, room)
+SETTER(slow, unsigned, slow_us)
+SETTER(slow_kernels, unsigned, slow_kernels_us)
+SETTER(without_read_only, int, without_read_only)
 
 EXPORT void fake_cuda_forget_contexts(void) {
     pthread_mutex_lock(&lock);
     for (size_t i = 0; i < DEVICES; i++) primaries[i].active = false;
     depth = 0;
     chosen = 0;
-    pthread_mutex_unlock(&lock);
-}
-
-EXPORT void fake_cuda_slow_kernels(unsigned us) {
-    pthread_mutex_lock(&lock);
-    slow_kernels_us = us;
-    pthread_mutex_unlock(&lock);
-}
-
-EXPORT void fake_cuda_without_read_only(int without) {
-    pthread_mutex_lock(&lock);
-    without_read_only = without;
     pthread_mutex_unlock(&lock);
 }

@@ -28,13 +28,15 @@ struct fake_cuda_state {
     /* bit by device: a thread without a context was given the primary one, or chose it */
     unsigned contexts;
     unsigned copies, rows_copies, planes_copies, pageable_copies;
-    unsigned launches, modules; /* kernels that were started; modules that exist */
-    unsigned summed;            /* chunks that kernels have summed */
-    unsigned gathers, packs;    /* kernels that were started */
-    unsigned memories, pinned;  /* that exist; pinned: by HostAlloc */
-    unsigned primaries;         /* times that primary contexts are held */
-    uint64_t copied_bytes;      /* of all copies */
-    uint64_t ahead_most;        /* most copies that were queued and not done */
+    unsigned launches, modules;        /* kernels that were started; modules that exist */
+    unsigned summed;                   /* chunks that kernels have summed */
+    unsigned gathers, scatters, packs; /* kernels that were started */
+    unsigned overlaps;                 /* kernels that ended while a copy ran */
+    unsigned made;                     /* streams and events, also those that are gone */
+    unsigned memories, pinned;         /* that exist; pinned: by HostAlloc */
+    unsigned primaries;                /* times that primary contexts are held */
+    uint64_t copied_bytes;             /* of all copies */
+    uint64_t ahead_most;               /* most copies that were queued and not done */
 };
 /* Everything as at the start, but for memory and streams that exist. */
 typedef void fake_cuda_reset_fn(void);

@@ -47,6 +47,8 @@ static void run(void *owner) {
     for (uint64_t thread = 0; thread < launch->threads; thread++) {
         if (launch->kernel == CAIRN_KERNEL_gather)
             cairn_kernel_gather_some(&launch->all.gathering, thread, launch->threads);
+        if (launch->kernel == CAIRN_KERNEL_scatter)
+            cairn_kernel_scatter_some(&launch->all.gathering, thread, launch->threads);
         for (uint64_t i = 0; launch->kernel == CAIRN_KERNEL_pack && i < launch->all.packing.count;
              i++)
             cairn_kernel_pack_some(&launch->all.packing, i, thread, launch->threads);
@@ -55,7 +57,7 @@ static void run(void *owner) {
 
 /* Of a device's memory the fake's own address. */
 static void take(struct launch *launch, const void *arguments) {
-    if (launch->kernel == CAIRN_KERNEL_gather) {
+    if (launch->kernel == CAIRN_KERNEL_gather || launch->kernel == CAIRN_KERNEL_scatter) {
         struct cairn_kernel_gathering *all = &launch->all.gathering;
         memcpy(all, arguments, sizeof *all);
         all->source = fake_cuda_real(all->source);
@@ -75,7 +77,7 @@ static void take(struct launch *launch, const void *arguments) {
         fake_cuda_count_kernel(CAIRN_KERNEL_sum, all->count);
         return;
     }
-    fake_cuda_count_kernel(CAIRN_KERNEL_gather, 1);
+    fake_cuda_count_kernel(launch->kernel, 1);
 }
 
 EXPORT int cuModuleLoadData(void **ret, const void *image) {

@@ -37,6 +37,7 @@ struct cairn_fake_uploader {
     char nonce[33];      /* one attempt for the fake's life */
     const char *weights; /* of attempts, borrowed; NULL: none */
     uint32_t slab_count;
+    uint32_t speaks; /* version of the socket; 0: the newest */
     int wake_fd;
     pthread_t thread;
     struct cairn_lock lock;
@@ -163,6 +164,11 @@ static void answer_seal(struct cairn_fake_uploader *fake, struct connection *con
     send_message(connection, answer(frame->message, CAIRN_PACK(sealed, .table = told)), NULL, 0);
 }
 
+void cairn_fake_uploader_speaks(struct cairn_fake_uploader *fake, uint32_t version) {
+    CAIRN_HOLD(&fake->lock);
+    fake->speaks = version;
+}
+
 void cairn_fake_uploader_weigh(struct cairn_fake_uploader *fake, const char *weights) {
     fake->weights = weights;
 }
@@ -182,8 +188,9 @@ static void answer_hello(struct cairn_fake_uploader *fake, struct connection *co
     char uuid[CAIRN_UUID_TEXT_BYTES];
     cairn_uuid_random(uuid);
     connection->slab_bytes = (uint64_t)json_integer_value(json_object_get(request, "bytes"));
-    json_t *message = CAIRN_PACK(welcome, .version = CAIRN_SOCKET_VERSION_MAX, .session = uuid,
-                                 .node = fake->locked.node, .uploader = "fake");
+    json_t *message =
+        CAIRN_PACK(welcome, .version = fake->speaks ? fake->speaks : CAIRN_SOCKET_VERSION_MAX,
+                   .session = uuid, .node = fake->locked.node, .uploader = "fake");
     send_message(connection, answer(request, message), NULL, 0);
 }
 
@@ -228,7 +235,9 @@ static void answer_window(struct cairn_fake_uploader *fake, struct connection *c
     uint64_t bytes = (uint64_t)json_integer_value(json_object_get(request, "bytes"));
     struct cairn_slab *window = &fake->locked.window;
     cairn_slab_release(window);
-    if (cairn_slab_create("fake", cairn_min_u64(bytes, 8 * CAIRN_MIB), true, window, NULL)) return;
+    bool writable = json_is_true(json_object_get(request, "writable"));
+    if (cairn_slab_create("fake", cairn_min_u64(bytes, 8 * CAIRN_MIB), !writable, window, NULL))
+        return;
     json_t *message = CAIRN_PACK(window_given, .window = 1, .bytes = window->size_bytes);
     send_message(connection, answer(request, message), &window->fd, 1);
 }

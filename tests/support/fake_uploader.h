@@ -50,6 +50,8 @@ uint64_t cairn_fake_uploader_read_blocks(struct cairn_fake_uploader *fake); /* t
 void cairn_fake_uploader_offer_state(struct cairn_fake_uploader *fake, const char *state);
 /* The node that the next welcome names; "fake" at first. */
 void cairn_fake_uploader_rename(struct cairn_fake_uploader *fake, const char *node);
+/* The version of the socket that later welcomes name, as an older release's uploader. */
+void cairn_fake_uploader_speaks(struct cairn_fake_uploader *fake, uint32_t version);
 /* From now on every `begun` is followed at once by the save's verdict, "aborted". */
 void cairn_fake_uploader_verdict_behind_begun(struct cairn_fake_uploader *fake);
 /* What attempts are told of weights, borrowed; before any session. */
@@ -59,6 +61,12 @@ void cairn_fake_uploader_names_tables(struct cairn_fake_uploader *fake);
 /* Close all connections and the socket; listen again. Slabs are forgotten, as by a new process. */
 void cairn_fake_uploader_down(struct cairn_fake_uploader *fake);
 enum cairn_code cairn_fake_uploader_up(struct cairn_fake_uploader *fake, struct cairn_error *err);
+/* Both. */
+static inline enum cairn_code cairn_fake_uploader_again(struct cairn_fake_uploader *fake,
+                                                        struct cairn_error *err) {
+    cairn_fake_uploader_down(fake);
+    return cairn_fake_uploader_up(fake, err);
+}
 /* Send an event to the connection that is there. Takes the message. */
 void cairn_fake_uploader_event(struct cairn_fake_uploader *fake, json_t *take_message);
 /* Wait up to 5 s until `count` messages of that name have come; the last of them. */

@@ -2,12 +2,10 @@
 /* The few messages of FUSE that opening a file needs; READ is taken and not answered. */
 #include "tests/support/hang_fs.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <linux/fuse.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/uio.h>

@@ -177,9 +177,13 @@ static void *accept_all(void *argument) {
 }
 
 static bool listen_tcp(struct cairn_responder *responder) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                                  .sin_port = htons(responder->options.port)};
     socklen_t size = sizeof address;
+    int reuse = responder->options.port != 0;
     responder->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    setsockopt(responder->listener, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof reuse);
     if (bind(responder->listener, (struct sockaddr *)&address, size) != 0) return false;
     if (getsockname(responder->listener, (struct sockaddr *)&address, &size) != 0) return false;
     snprintf(responder->url, sizeof responder->url, "http://127.0.0.1:%u", ntohs(address.sin_port));

@@ -38,6 +38,7 @@ struct cairn_responder_options {
     void *owner;
     bool early;              /* answer before the body is read */
     const char *unix_socket; /* NULL: TCP on 127.0.0.1 */
+    uint16_t port;           /* 0: a free one; else in place of who listened there */
 };
 
 struct cairn_responder *cairn_responder_start(const struct cairn_responder_options *options);

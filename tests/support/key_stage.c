@@ -2,12 +2,6 @@
 /* key_stage: variables, files, a provider. */
 #include "tests/support/key_stage.h"
 
-#include "store/keys/credentials.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-
 static const char *const variables[] = {"AWS_ACCESS_KEY_ID",
                                         "AWS_SECRET_ACCESS_KEY",
                                         "AWS_SESSION_TOKEN",
@@ -34,6 +28,11 @@ void cairn_stage_clear(void) {
     setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
 }
 
+void cairn_stage_set(const char *const *pairs, size_t count) {
+    for (size_t i = 0; i + 1 < count; i += 2)
+        if (!pairs[i + 1] ? unsetenv(pairs[i]) : setenv(pairs[i], pairs[i + 1], 1)) abort();
+}
+
 void cairn_stage_release(struct cairn_stage *stage) {
     cairn_credentials_provider_free(stage->provider);
     cairn_credentials_release(&stage->keys);
@@ -58,8 +57,7 @@ enum cairn_code cairn_stage_get(struct cairn_stage *stage,
 }
 
 static const char *write_file(const char *name, const char *text, mode_t mode) {
-    static char path[512];
-    snprintf(path, sizeof path, "%s/%s", cairn_test_folder(), name);
+    const char *path = TEXT("%s/%s", cairn_test_folder(), name);
     FILE *file = fopen(path, "w");
     EXPECT(file && fputs(text, file) >= 0);
     if (file) EXPECT(fclose(file) == 0);

@@ -23,13 +23,23 @@ struct cairn_stage {
     struct cairn_error error;
 };
 void cairn_stage_clear(void);
+/* Pairs of variables and values; NULL: it is taken away. FRESH clears before. */
+#define SET(...)                                                                                   \
+    cairn_stage_set((const char *const[]){__VA_ARGS__},                                            \
+                    CAIRN_COUNT(((const char *const[]){__VA_ARGS__})))
+#define FRESH(...)                                                                                 \
+    do {                                                                                           \
+        cairn_stage_clear();                                                                       \
+        SET(__VA_ARGS__);                                                                          \
+    } while (0)
+void cairn_stage_set(const char *const *pairs, size_t count);
 void cairn_stage_release(struct cairn_stage *stage);
 bool cairn_stage_serve(struct cairn_stage *stage, void (*answer)(struct cairn_responder_request *),
                        void *owner);
 /* A new provider and its first keys, into stage->keys. */
 enum cairn_code cairn_stage_get(struct cairn_stage *stage,
                                 const struct cairn_credentials_options *options) CAIRN_MUST_USE;
-/* Below the test's folder; its path is valid until the next call. */
+/* A file below the test's folder; its path. */
 const char *cairn_stage_file(const char *name, const char *text);
 /* The same, to be run. */
 const char *cairn_stage_program(const char *name, const char *text);

@@ -4,15 +4,9 @@
 
 #include <ctype.h>
 #include <dirent.h>
-#include <fcntl.h>
 #include <grp.h>
 #include <libpq-fe.h>
 #include <pwd.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "tests/harness.h"
 
@@ -107,8 +101,7 @@ static pid_t spawn(const char *const *args) {
 }
 
 static bool connects(void) {
-    char where[200];
-    snprintf(where, sizeof(where), "postgresql://cairn@/postgres?host=%s", own.folder);
+    const char *where = TEXT("postgresql://cairn@/postgres?host=%s", own.folder);
     PGconn *conn = PQconnectdb(where);
     bool good = PQstatus(conn) == CONNECTION_OK;
     PQfinish(conn);
@@ -116,8 +109,7 @@ static bool connects(void) {
 }
 
 static bool start_server(void) {
-    char data[100];
-    snprintf(data, sizeof(data), "%s/data", own.folder);
+    const char *data = TEXT("%s/data", own.folder);
     const char *const args[] = {"postgres",
                                 "-D",
                                 data,
@@ -256,16 +248,14 @@ int64_t cairn_postgres_number(const char *url, const char *sql) {
 
 bool cairn_postgres_empty(const char *url) {
     const char *name = strrchr(url, 'D') + 1; /* "...search_path%3Dcatalog_7" */
-    char sql[120];
-    snprintf(sql, sizeof(sql), "DROP SCHEMA %s CASCADE; CREATE SCHEMA %s", name, name);
+    const char *sql = TEXT("DROP SCHEMA %s CASCADE; CREATE SCHEMA %s", name, name);
     return cairn_postgres_run(url, sql);
 }
 
 bool cairn_postgres_catalog(char *ret_url, size_t capacity) {
     if (!begin()) return false;
-    char sql[64];
     unsigned number = ++own.schemas;
-    snprintf(sql, sizeof(sql), "CREATE SCHEMA catalog_%u", number);
+    const char *sql = TEXT("CREATE SCHEMA catalog_%u", number);
     snprintf(ret_url, capacity,
              "postgresql://cairn@/postgres?host=%s&options=-csearch_path%%3Dcatalog_%u", own.folder,
              number);

@@ -25,6 +25,11 @@ const char *cairn_postgres_missing(void);
     do {                                                                                           \
         if (cairn_postgres_missing()) SKIP(cairn_postgres_missing());                              \
     } while (0)
+/* char url[200] of a new schema; the test is skipped where there is no PostgreSQL. */
+#define POSTGRES(url)                                                                              \
+    NEED_POSTGRES;                                                                                 \
+    char url[200];                                                                                 \
+    REQUIRE(cairn_postgres_catalog(url, sizeof(url)))
 /* A new schema, as the setting `catalog` names it; false: said why on standard error. */
 bool cairn_postgres_catalog(char *ret_url, size_t capacity);
 /* Loses all that is in it. */

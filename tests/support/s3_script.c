@@ -2,8 +2,6 @@
 /* The responder's answer function is the script. */
 #include "tests/support/s3_script.h"
 
-#include "store/s3/s3.h"
-
 void cairn_rig_release(struct cairn_rig *rig) {
     cairn_store_worker_free(rig->worker);
     cairn_store_free(rig->store);
@@ -22,10 +20,9 @@ static void follow_script(struct cairn_responder_request *request) {
 
 enum cairn_code cairn_rig_open(struct cairn_rig *rig, const struct cairn_s3_line *script,
                                size_t size, struct cairn_store_s3_options options) {
-    static const char *const others[] = {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3",
-                                         "AWS_REGION",       "AWS_DEFAULT_REGION",
-                                         "AWS_PROFILE",      "AWS_SESSION_TOKEN"};
-    for (size_t i = 0; i < CAIRN_COUNT(others); i++) unsetenv(others[i]);
+    EACH_TEXT(text, "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION",
+              "AWS_PROFILE", "AWS_SESSION_TOKEN")
+        unsetenv(text);
     setenv("AWS_ACCESS_KEY_ID", "AKIDCANARY", 1);
     setenv("AWS_SECRET_ACCESS_KEY", "canary-of-a-secret", 1);
     rig->script = script;

@@ -4,11 +4,6 @@
  * stops it at an action, interferes before one, or turns the clock, the same state machine
  * (store/multipart.h) is driven here, step by step on this thread.
  */
-#include <stdio.h>
-#include <stdlib.h>
-
-#include "common/crc.h"
-#include "common/trace.h"
 #include "tests/harness.h"
 #include "tests/support/s3world.h"
 

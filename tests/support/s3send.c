@@ -4,15 +4,9 @@
  * threads of their own. The three functions of uploader/saves/save.h that the senders call are
  * here, so that nothing else of the uploader is linked.
  */
-#include <pthread.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
-#include <time.h>
 
-#include "common/crc.h"
-#include "common/text.h"
 #include "tests/harness.h"
 #include "tests/support/s3world.h"
 #include "uploader/journal/journal.h"

@@ -2,16 +2,10 @@
 /* s3world: starts the server, opens the store, asks the server what it saw. */
 #include "tests/support/s3world.h"
 
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
-#include "common/http/http.h"
 #include "common/json.h"
 #include "common/log.h"
-#include "store/s3/s3.h"
 #include "tests/harness.h"
 
 static int log_fd = -1;
@@ -42,17 +36,15 @@ static void expect_absent(const char *bytes, size_t size, const char *text, bool
 
 /* Keys, tokens, signatures: none may be there, encoded or not. */
 static void expect_clean_log(bool traced) {
-    static const char *const canaries[] = {CAIRN_S3WORLD_SECRET, "canary%2Bsecret",
-                                           CAIRN_S3WORLD_TOKEN, "canary%2Fsession", "Signature%3D"};
-    static const char *const hidden[] = {"Signature=", "Credential=", "Token=", "Authorization: "};
     off_t size = lseek(log_fd, 0, SEEK_END);
     if (size <= 0) return;
     char *bytes = mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, log_fd, 0);
     if (!EXPECT(bytes != MAP_FAILED)) return;
-    for (size_t i = 0; i < CAIRN_COUNT(canaries); i++)
-        expect_absent(bytes, (size_t)size, canaries[i], false);
-    for (size_t i = 0; i < CAIRN_COUNT(hidden); i++)
-        expect_absent(bytes, (size_t)size, hidden[i], true);
+    EACH_TEXT(text, CAIRN_S3WORLD_SECRET, "canary%2Bsecret", CAIRN_S3WORLD_TOKEN,
+              "canary%2Fsession", "Signature%3D")
+        expect_absent(bytes, (size_t)size, text, false);
+    EACH_TEXT(one, "Signature=", "Credential=", "Token=", "Authorization: ")
+        expect_absent(bytes, (size_t)size, one, true);
     /* It was at trace level. */
     EXPECT(!traced || find_in_log(bytes, (size_t)size, "HTTP/1.1", false));
     munmap(bytes, (size_t)size);
@@ -83,10 +75,9 @@ static void set_keys(const struct cairn_s3world_options *options) {
 
 static enum cairn_code start_server(struct cairn_s3world *world,
                                     const struct cairn_s3world_options *options) {
-    char page[16], seed[24];
+    char page[16];
     snprintf(page, sizeof page, "%u", options->page_max ? options->page_max : 1000);
-    snprintf(seed, sizeof seed, "%" PRIu64,
-             (options->seed ? options->seed : cairn_test_seed()) >> 1);
+    const char *seed = TEXT("%" PRIu64, (options->seed ? options->seed : cairn_test_seed()) >> 1);
     const char *args[32] = {"--access-key", CAIRN_S3WORLD_ACCESS,
                             "--secret-key", CAIRN_S3WORLD_SECRET,
                             "--bucket",     "lab",
@@ -223,10 +214,9 @@ static const char *text_of(const json_t *object, const char *name) {
 bool cairn_s3world_object(struct cairn_s3world *world, const char *key,
                           struct cairn_s3world_object *ret) {
     CAIRN_AUTO_JSON json_t *state = load_state(world);
-    char full[1100];
     size_t i;
     json_t *object;
-    snprintf(full, sizeof full, "base/%s", key);
+    const char *full = TEXT("base/%s", key);
     json_array_foreach(json_object_get(state, "objects"), i, object) {
         if (strcmp(text_of(object, "key"), full) != 0) continue;
         ret->size = (uint64_t)json_integer_value(json_object_get(object, "size"));

@@ -2,14 +2,6 @@
 /* Command lines of the daemons, and waiting until they listen. */
 #include "tests/support/world.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
-
-#include "common/clock.h"
-#include "common/file.h"
 #include "tests/harness.h"
 
 #define READY_MS 20000
@@ -25,8 +17,7 @@ bool cairn_world_possible(void) {
 
 static enum cairn_code make_folder(const struct cairn_world *world, const char *name,
                                    struct cairn_error *err) {
-    char path[400];
-    snprintf(path, sizeof path, "%s/%s", world->folder, name);
+    const char *path = TEXT("%s/%s", world->folder, name);
     return cairn_dir_make(path, 0755, err);
 }
 
@@ -109,8 +100,7 @@ static enum cairn_code start_all(struct cairn_world *world, struct cairn_error *
     CAIRN_TRY(make_folder(world, "run", err));
     CAIRN_TRY(cairn_world_server_start(world, err));
     for (uint32_t node = 0; node < world->nodes; node++) {
-        char state[32];
-        snprintf(state, sizeof state, "state-%u", node);
+        const char *state = TEXT("state-%u", node);
         CAIRN_TRY(make_folder(world, state, err));
         CAIRN_TRY(cairn_world_uploader_start(world, node, NULL, err));
     }

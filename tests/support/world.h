@@ -35,6 +35,12 @@ bool cairn_world_possible(void);
 enum cairn_code cairn_world_open(const struct cairn_world_options *options, struct cairn_world *ret,
                                  struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_world_release(struct cairn_world *world);
+/* `err` and `world` of this scope: OPEN_WORLD(.nodes = 2). For tests/harness.h. */
+#define OPEN_WORLD(...)                                                                            \
+    struct cairn_error err = {0};                                                                  \
+    CAIRN_AUTO(world) world = {0};                                                                 \
+    if (!cairn_world_possible()) SKIP("cairn-server and cairn-uploader are not built here");       \
+    REQUIRE_OK(cairn_world_open(&(struct cairn_world_options){__VA_ARGS__}, &world, &err))
 
 void cairn_world_server_kill(struct cairn_world *world);
 enum cairn_code cairn_world_server_start(struct cairn_world *world,
@@ -44,3 +50,14 @@ void cairn_world_uploader_kill(struct cairn_world *world, uint32_t node);
 enum cairn_code cairn_world_uploader_start(struct cairn_world *world, uint32_t node,
                                            const char *crash_at,
                                            struct cairn_error *err) CAIRN_MUST_USE;
+/* Kill and start. */
+static inline enum cairn_code cairn_world_server_again(struct cairn_world *world,
+                                                       struct cairn_error *err) {
+    cairn_world_server_kill(world);
+    return cairn_world_server_start(world, err);
+}
+static inline enum cairn_code cairn_world_uploader_again(struct cairn_world *world, uint32_t node,
+                                                         struct cairn_error *err) {
+    cairn_world_uploader_kill(world, node);
+    return cairn_world_uploader_start(world, node, NULL, err);
+}

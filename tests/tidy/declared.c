@@ -44,7 +44,8 @@ static size_t name_of(const char *line, const char *end, const char **ret) {
         size_t size = 0;
         while (is_word(at[size])) size++;
         *ret = at;
-        if (size && size < NAME_BYTES && begins_with(at, "cairn_") && at[size] == '(') return size;
+        bool ours = begins_with(at, "cairn_") || begins_with(at, "cli_");
+        if (ours && size < NAME_BYTES && at[size] == '(') return size;
     }
     return 0;
 }

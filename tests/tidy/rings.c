@@ -66,7 +66,7 @@ static size_t word_size(const char *at) {
 }
 
 static bool is_ours(const char *word, size_t size) {
-    return size > 6 && !strncmp(word, "cairn_", 6);
+    return (size > 6 && !strncmp(word, "cairn_", 6)) || (size > 4 && !strncmp(word, "cli_", 4));
 }
 
 /* Its place, or the free place where it belongs. */

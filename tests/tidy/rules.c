@@ -305,19 +305,18 @@ static bool names_itself(const char *path, const char *line) {
 
 static void check_answers(const struct cairn_tidy_file *file, const char *intro,
                           struct cairn_buf *found) {
-    static const char *const answers[] = {
-        "\n * Why:     ", "\n * Promise: ", "\n * Limits:  ", "\n * Threads: ", "\n * Next:    "};
     const char *end = strstr(intro, "\n */");
     const char *at = intro;
-    for (size_t i = 0; i < CAIRN_COUNT(answers); i++) {
-        const char *here = strstr(at, answers[i]);
+    EACH_TEXT(text, "\n * Why:     ", "\n * Promise: ", "\n * Limits:  ", "\n * Threads: ",
+              "\n * Next:    ") {
+        const char *here = strstr(at, text);
         if (here && end && here < end) {
             at = here + 1;
-            if (!strncmp(here + strlen(answers[i]), "none of its own; see", 20))
-                report(file, here + 1, found, "an answer that says nothing:", answers[i] + 2);
+            if (!strncmp(here + strlen(text), "none of its own; see", 20))
+                report(file, here + 1, found, "an answer that says nothing:", text + 2);
             continue;
         }
-        report(file, intro, found, "the introduction lacks, or has out of order:", answers[i] + 2);
+        report(file, intro, found, "the introduction lacks, or has out of order:", text + 2);
         return;
     }
 }
@@ -409,28 +408,24 @@ static void find_call(const struct cairn_tidy_file *file, const char *name,
 }
 
 void cairn_tidy_calls(const struct cairn_tidy_file *file, struct cairn_buf *found) {
-    static const char *const banned[] = {
-        "strcpy", "strcat", "sprintf",   "vsprintf", "gets",   "atoi",
-        "atol",   "strtok", "localtime", "gmtime",   "ctime",  "rand",
-        "srand",  "system", "popen",     "alloca",   "mktemp", "tmpnam",
-    };
-    static const char *const sleeps[] = {"sleep", "usleep"};
-    for (size_t i = 0; i < CAIRN_COUNT(banned); i++) find_call(file, banned[i], found);
+    EACH_TEXT(text, "strcpy", "strcat", "sprintf", "vsprintf", "gets", "atoi", "atol", "strtok",
+              "localtime", "gmtime", "ctime", "rand", "srand", "system", "popen", "alloca",
+              "mktemp", "tmpnam")
+        find_call(file, text, found);
     /* Waiting has a deadline and a clock that can be faked; both live in these two files. */
     if (starts(file->path, "common/clock") || starts(file->path, "store/retry") ||
         starts(file->path, "tests/"))
         return;
-    for (size_t i = 0; i < CAIRN_COUNT(sleeps); i++) find_call(file, sleeps[i], found);
+    EACH_TEXT(one, "sleep", "usleep") find_call(file, one, found);
 }
 
 /* Its line, or the one above it, says whose pause it is. */
 static bool says_whose(const struct cairn_tidy_file *file, const char *at) {
-    static const char *const marks[] = {"pause of a stand-in", "pause of chaos",
-                                        "pause of a measurement", "step of a poll"};
     const char *from = at, *end = at + line_size(at);
     for (unsigned lines = 0; from > file->text && lines < 2; from--) lines += from[-1] == '\n';
-    for (size_t i = 0; i < CAIRN_COUNT(marks); i++) {
-        const char *mark = strstr(from, marks[i]);
+    EACH_TEXT(name, "pause of a stand-in", "pause of chaos", "pause of a measurement",
+              "step of a poll") {
+        const char *mark = strstr(from, name);
         if (mark && mark < end) return true;
     }
     return false;
@@ -438,40 +433,36 @@ static bool says_whose(const struct cairn_tidy_file *file, const char *at) {
 
 /* A poll of no descriptor is a sleep. */
 static bool sleeps(const char *call, const char *name) {
-    static const char *const nothing[] = {"(NULL, 0,", "(0, 0,"};
     if (strcmp(name, "poll") != 0) return true;
-    for (size_t i = 0; i < CAIRN_COUNT(nothing); i++)
-        if (starts(call + strlen(name), nothing[i])) return true;
+    EACH_TEXT(text, "(NULL, 0,", "(0, 0,")
+        if (starts(call + strlen(name), text)) return true;
     return false;
 }
 
 /* What waits for a time in a test is wrong on a busy machine and slow on a quiet one. */
 void cairn_tidy_pauses(const struct cairn_tidy_file *file, struct cairn_buf *found) {
-    static const char *const calls[] = {"sleep", "usleep", "nanosleep", "poll",
-                                        "cairn_test_pause_ms"};
     bool python = ends(file->path, ".py");
     if (!starts(file->path, "tests/")) return;
-    for (size_t i = 0; i < CAIRN_COUNT(calls); i++) {
-        for (const char *at = file->code; (at = find_word(file->code, at, calls[i])); at++) {
-            const char *call = file->text + (at - file->code), *next = at + strlen(calls[i]);
+    EACH_TEXT(name, "sleep", "usleep", "nanosleep", "poll", "cairn_test_pause_ms") {
+        for (const char *at = file->code; (at = find_word(file->code, at, name)); at++) {
+            const char *call = file->text + (at - file->code), *next = at + strlen(name);
             bool declared = at >= file->code + 5 && starts(at - 5, "void ");
-            if (*next != '(' || declared || !sleeps(at, calls[i])) continue;
+            if (*next != '(' || declared || !sleeps(at, name)) continue;
             if (says_whose(file, call)) continue;
             if (python && !(at >= file->code + 5 && starts(at - 5, "time."))) continue;
-            report(file, call, found, "a fixed pause where a state is waited for: ", calls[i]);
+            report(file, call, found, "a fixed pause where a state is waited for: ", name);
         }
     }
 }
 
 /* Every move is checked against api/lifecycle.def where it is written: one statement of the table,
- * which cairn_srv_version_move runs. */
+ * which srv_version_move runs. */
 void cairn_tidy_states(const struct cairn_tidy_file *file, struct cairn_buf *found) {
-    static const char *const writes[] = {"SET state =", "SET state="};
     bool table = !strcmp(file->path, "server/db/statements.def");
     if (!starts(file->path, "server/")) return;
-    for (size_t i = 0; i < CAIRN_COUNT(writes); i++) {
-        const char *at = strstr(file->text, writes[i]);
-        if (at && table) at = strstr(at + 1, writes[i]);
+    EACH_TEXT(name, "SET state =", "SET state=") {
+        const char *at = strstr(file->text, name);
+        if (at && table) at = strstr(at + 1, name);
         if (at)
             report(file, at, found, "versions.state is written by one statement, version_move", "");
     }
@@ -491,13 +482,12 @@ void cairn_tidy_sql(const struct cairn_tidy_file *file, struct cairn_buf *found)
             if (starts(text, verbs[i]))
                 report(file, text, found, "SQL outside server/db/: ", verbs[i]);
     }
-    static const char *const uses[] = {"SQL(", "cairn_srv_sql_", "cairn_srv_rows_"};
     if (ledger || !starts(file->path, "server/")) return;
-    for (size_t i = 0; i < CAIRN_COUNT(uses); i++) {
-        const char *at = strstr(file->code, uses[i]);
+    EACH_TEXT(name, "SQL(", "srv_sql_", "srv_rows_") {
+        const char *at = strstr(file->code, name);
         if (at)
             report(file, file->text + (at - file->code), found,
-                   "a statement is run outside server/ledger/: ", uses[i]);
+                   "a statement is run outside server/ledger/: ", name);
     }
 }
 
@@ -560,35 +550,35 @@ void cairn_tidy_tables(const struct cairn_tidy_file *file, struct cairn_buf *fou
 
 void cairn_tidy_words(const struct cairn_tidy_file *file, struct cairn_buf *found) {
     /* In halves, so that this file may be read by its own rule. */
-    static const char *const words[] = {"TO"
-                                        "DO",
-                                        "FIX"
-                                        "ME",
-                                        "XX"
-                                        "X",
-                                        "HA"
-                                        "CK"};
-    for (size_t i = 0; i < CAIRN_COUNT(words); i++)
-        for (const char *at = file->text; (at = find_word(file->text, at, words[i])); at++)
-            report(file, at, found, "unfinished: ", words[i]);
+    EACH_TEXT(one,
+              "TO"
+              "DO",
+              "FIX"
+              "ME",
+              "XX"
+              "X",
+              "HA"
+              "CK")
+        for (const char *at = file->text; (at = find_word(file->text, at, one)); at++)
+            report(file, at, found, "unfinished: ", one);
 }
 
 void cairn_tidy_paths(const struct cairn_tidy_file *file, struct cairn_buf *found) {
-    static const char *const folders[] = {"/ro"
-                                          "ot",
-                                          "/ho"
-                                          "me",
-                                          "/wo"
-                                          "rk"};
-    for (size_t i = 0; i < CAIRN_COUNT(folders); i++) {
-        size_t size = strlen(folders[i]);
-        for (const char *at = file->text; (at = strstr(at, folders[i])); at++) {
+    EACH_TEXT(word,
+              "/ro"
+              "ot",
+              "/ho"
+              "me",
+              "/wo"
+              "rk") {
+        size_t size = strlen(word);
+        for (const char *at = file->text; (at = strstr(at, word)); at++) {
             /* In the middle of a path or URL it is somebody else's name. */
             char before = at == file->text ? '\n' : at[-1];
             if (is_word(before) || strchr(".-}*$)]", before) || is_word(at[size]) ||
                 at[size] == '-')
                 continue;
-            report(file, at, found, "a path of one machine: ", folders[i]);
+            report(file, at, found, "a path of one machine: ", word);
         }
     }
 }

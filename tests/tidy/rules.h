@@ -11,6 +11,7 @@
 #pragma once
 
 #include "common/buf.h"
+#include "tests/each.h"
 
 struct cairn_tidy_file {
     const char *path; /* from the root of the tree: "store/retry.c" */

@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* declared: over the whole product, and over small files that break the rule. */
-#include <stdio.h>
-
-#include "common/text.h"
-#include "tests/harness.h"
 #include "tests/tidy/declared.h"
 #include "tests/tidy/tree.h"
 
 static void gather(void *owner, const struct cairn_tidy_file *file) {
-    static const char *const others[] = {"tests/", "bench/", "examples/", "include/"};
-    for (size_t i = 0; i < CAIRN_COUNT(others); i++)
-        if (cairn_text_starts(file->path, others[i])) return;
+    EACH_TEXT(text, "tests/", "bench/", "examples/", "include/")
+        if (cairn_text_starts(file->path, text)) return;
     cairn_tidy_declared_add(owner, file);
 }
 

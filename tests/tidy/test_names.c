@@ -1,11 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* names: what stands once in the whole tree, and files that a header names. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-
-#include "common/text.h"
-#include "tests/harness.h"
 #include "tests/tidy/tree.h"
 
 /* ---- names and where they stand ---- */
@@ -33,9 +27,8 @@ static const char *note(struct names *names, const char *name, size_t size, cons
 }
 
 static bool is_ours(const char *path) {
-    static const char *const others[] = {"tests/", "bench/", "examples/"};
-    for (size_t i = 0; i < CAIRN_COUNT(others); i++)
-        if (cairn_text_starts(path, others[i])) return false;
+    EACH_TEXT(text, "tests/", "bench/", "examples/")
+        if (cairn_text_starts(path, text)) return false;
     return true;
 }
 
@@ -152,9 +145,8 @@ TEST(a_promise_is_numbered_in_its_header_and_cited_by_file_and_number) {
 /* ---- what to read next ---- */
 
 static bool exists(const char *folder, int folder_size, const char *name, int size) {
-    char path[2000];
     struct stat status;
-    snprintf(path, sizeof path, "%s/%.*s%.*s", cairn_test_tree(), folder_size, folder, size, name);
+    const char *path = TEXT("%s/%.*s%.*s", cairn_test_tree(), folder_size, folder, size, name);
     return stat(path, &status) == 0;
 }
 
@@ -163,12 +155,11 @@ static bool exists(const char *folder, int folder_size, const char *name, int si
 static size_t file_name(const char *at) {
     static const char letters[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./";
-    static const char *const ends[] = {".h", ".c", ".def", ".md", ".py", ".yaml", "/"};
     size_t size = strspn(at, letters);
     while (size && at[size - 1] == '.') size--;
-    for (size_t i = 0; i < CAIRN_COUNT(ends); i++) {
-        size_t end = strlen(ends[i]);
-        if (size > end && !strncmp(at + size - end, ends[i], end)) return size;
+    EACH_TEXT(text, ".h", ".c", ".def", ".md", ".py", ".yaml", "/") {
+        size_t end = strlen(text);
+        if (size > end && !strncmp(at + size - end, text, end)) return size;
     }
     return 0;
 }

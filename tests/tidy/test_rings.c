@@ -2,15 +2,11 @@
 /* rings: over the whole product, and over four sources that call each other. */
 #include "tests/tidy/rings.h"
 
-#include <stdio.h>
-
-#include "tests/harness.h"
 #include "tests/tidy/tree.h"
 
 static bool is_product(const char *path) {
-    static const char *const others[] = {"tests/", "bench/", "examples/"};
-    for (size_t i = 0; i < CAIRN_COUNT(others); i++)
-        if (!strncmp(path, others[i], strlen(others[i]))) return false;
+    EACH_TEXT(text, "tests/", "bench/", "examples/")
+        if (!strncmp(path, text, strlen(text))) return false;
     return true;
 }
 
@@ -56,9 +52,8 @@ static unsigned ring_of_four(const char *last) {
 }
 
 TEST(a_ring_of_sources_is_found) {
-    EXPECT_EQ_U64(ring_of_four("return 0"), 0);
-    EXPECT_EQ_U64(ring_of_four("cairn_a(1, 2)"), 4);
-    EXPECT_EQ_U64(ring_of_four("hand_down(cairn_a)"), 4);
+    EXPECT_ALL_U64(ring_of_four("return 0"), 0, ring_of_four("cairn_a(1, 2)"), 4,
+                   ring_of_four("hand_down(cairn_a)"), 4);
     EXPECT_EQ_U64(ring_of_four("cairn_b(1, 2)"), 0); /* of three */
     EXPECT_EQ_U64(ring_of_four("cairn_abc(1, 2)"), 0);
 }

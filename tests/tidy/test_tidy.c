@@ -1,10 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tidy: every rule over the whole tree, and every rule over a small file that breaks it. */
-#include <stdio.h>
-#include <stdlib.h>
-
-#include "tests/harness.h"
-#include "tests/tidy/rules.h"
 #include "tests/tidy/tree.h"
 
 /* ---- the tree ---- */
@@ -37,54 +32,22 @@ static void expect_tidy(cairn_tidy_rule *rule, unsigned kinds, unsigned files_mi
     if (!EXPECT(run.found.size == 0)) fputs(run.found.data, stderr);
 }
 
-TEST(includes_point_down_and_are_written_from_the_root) {
-    expect_tidy(cairn_tidy_layers, CODE, 20);
-}
-TEST(rooms_inside_a_folder_include_downwards) {
-    expect_tidy(cairn_tidy_rooms, CODE, 20);
-}
-TEST(foreign_headers_have_one_owner) {
-    expect_tidy(cairn_tidy_owners, CODE, 20);
-}
-TEST(files_introduce_themselves) {
-    expect_tidy(cairn_tidy_introduction, CODE, 20);
-}
-TEST(functions_have_at_most_70_lines) {
-    expect_tidy(cairn_tidy_function_lines, CODE, 20);
-}
-TEST(files_have_at_most_1000_lines) {
-    expect_tidy(cairn_tidy_file_lines, CODE | PYTHON, 20);
-}
-TEST(lines_have_at_most_100_columns) {
-    expect_tidy(cairn_tidy_columns, CODE, 20);
-}
-TEST(banned_calls_are_not_made) {
-    expect_tidy(cairn_tidy_calls, CODE, 20);
-}
-TEST(no_test_waits_for_a_fixed_time) {
-    expect_tidy(cairn_tidy_pauses, CODE | PYTHON, 20);
-}
-TEST(the_state_of_a_version_has_one_writer) {
-    expect_tidy(cairn_tidy_states, CODE | TABLE, 20);
-}
-TEST(sql_stands_in_the_rooms_db_and_ledger) {
-    expect_tidy(cairn_tidy_sql, CODE, 20);
-}
-TEST(errors_are_told_apart_by_their_codes) {
-    expect_tidy(cairn_tidy_sentences, CODE, 20);
-}
-TEST(structs_and_enums_have_no_typedefs) {
-    expect_tidy(cairn_tidy_typedefs, CODE, 20);
-}
-TEST(every_row_of_a_table_says_what_it_means) {
-    expect_tidy(cairn_tidy_tables, TABLE, 1);
-}
-TEST(nothing_is_marked_unfinished) {
-    expect_tidy(cairn_tidy_words, ALL, 20);
-}
-TEST(no_path_of_one_machine_is_named) {
-    expect_tidy(cairn_tidy_paths, ALL, 20);
-}
+CASE(includes_point_down_and_are_written_from_the_root, expect_tidy(cairn_tidy_layers, CODE, 20));
+CASE(rooms_inside_a_folder_include_downwards, expect_tidy(cairn_tidy_rooms, CODE, 20));
+CASE(foreign_headers_have_one_owner, expect_tidy(cairn_tidy_owners, CODE, 20));
+CASE(files_introduce_themselves, expect_tidy(cairn_tidy_introduction, CODE, 20));
+CASE(functions_have_at_most_70_lines, expect_tidy(cairn_tidy_function_lines, CODE, 20));
+CASE(files_have_at_most_1000_lines, expect_tidy(cairn_tidy_file_lines, CODE | PYTHON, 20));
+CASE(lines_have_at_most_100_columns, expect_tidy(cairn_tidy_columns, CODE, 20));
+CASE(banned_calls_are_not_made, expect_tidy(cairn_tidy_calls, CODE, 20));
+CASE(no_test_waits_for_a_fixed_time, expect_tidy(cairn_tidy_pauses, CODE | PYTHON, 20));
+CASE(the_state_of_a_version_has_one_writer, expect_tidy(cairn_tidy_states, CODE | TABLE, 20));
+CASE(sql_stands_in_the_rooms_db_and_ledger, expect_tidy(cairn_tidy_sql, CODE, 20));
+CASE(errors_are_told_apart_by_their_codes, expect_tidy(cairn_tidy_sentences, CODE, 20));
+CASE(structs_and_enums_have_no_typedefs, expect_tidy(cairn_tidy_typedefs, CODE, 20));
+CASE(every_row_of_a_table_says_what_it_means, expect_tidy(cairn_tidy_tables, TABLE, 1));
+CASE(nothing_is_marked_unfinished, expect_tidy(cairn_tidy_words, ALL, 20));
+CASE(no_path_of_one_machine_is_named, expect_tidy(cairn_tidy_paths, ALL, 20));
 
 /* ---- the rules themselves ---- */
 
@@ -189,10 +152,10 @@ TEST(a_statement_outside_db_and_ledger_is_found) {
             {"server/versions/run_calls.c", "run(\"a\",\n    \"DELETE FROM runs\");\n", 1},
             {"cli/verbs/ls.c", "say(\"to SELECT one\"); /* \"UPDATE it\" */\n", 0},
             {"tests/server/world.c", "run(\"SELECT 1\");\n", 0},
-            {"server/sweep/sweep.c", "    cairn_srv_sql_run(tx, NULL, err, SQL(tick));\n", 2},
-            {"server/ledger/runs.c", "    cairn_srv_sql_run(tx, NULL, err, SQL(tick));\n", 0},
+            {"server/sweep/sweep.c", "    srv_sql_run(tx, NULL, err, SQL(tick));\n", 2},
+            {"server/ledger/runs.c", "    srv_sql_run(tx, NULL, err, SQL(tick));\n", 0},
             {"server/ledger/runs.c", "run(\"SELECT name FROM runs\");\n", 1},
-            {"server/db/sql.c", "    cairn_srv_sql_run(tx, NULL, err, SQL(tick));\n", 0});
+            {"server/db/sql.c", "    srv_sql_run(tx, NULL, err, SQL(tick));\n", 0});
 }
 
 TEST(a_foreign_header_outside_its_owner_is_found) {
@@ -266,9 +229,7 @@ TEST(a_long_file_or_line_is_found) {
     SAMPLES(cairn_tidy_columns, {"api/a.c", text, 0});
     memcpy(text + 98, "aaa", 4);
     SAMPLES(cairn_tidy_columns, {"api/a.c", text, 1});
-    char off[3000];
-    snprintf(off, sizeof off, "/* clang-format off */\n%s\n/* clang-format on */\n%s\n", text,
-             text);
+    const char *off = TEXT("/* clang-format off */\n%s\n/* clang-format on */\n%s\n", text, text);
     SAMPLES(cairn_tidy_columns, {"api/a.h", off, 1});
 }
 

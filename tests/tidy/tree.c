@@ -1,16 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tree: what is a source and what is not, and the walk over it. */
 #include "tests/tidy/tree.h"
-#include "tests/harness.h"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-
-#include "common/file.h"
 
 static enum cairn_tidy_kind kind_of(const char *path) {
     static const struct {
@@ -50,8 +42,7 @@ static struct {
 static void keep(const char *path) {
     enum cairn_tidy_kind kind = kind_of(path);
     if (!kind) return;
-    char full[2048];
-    snprintf(full, sizeof full, "%s/%s", cairn_test_tree(), path);
+    const char *full = TEXT("%s/%s", cairn_test_tree(), path);
     CAIRN_AUTO(buf) text = {0};
     if (cairn_file_load(full, &text, NULL) != CAIRN_OK || text.size == 0) return;
     struct kept *grown = realloc(tree.files, (tree.count + 1) * sizeof *grown);
@@ -64,15 +55,13 @@ static void keep(const char *path) {
 }
 
 static void read_folder(const char *folder) {
-    char full[2048];
-    snprintf(full, sizeof full, "%s/%s", cairn_test_tree(), folder);
+    const char *full = TEXT("%s/%s", cairn_test_tree(), folder);
     DIR *directory = opendir(full);
     if (!directory) return;
     struct dirent *entry;
     while ((entry = readdir(directory))) {
-        char path[1024];
         struct stat status;
-        snprintf(path, sizeof path, "%s%s%s", folder, *folder ? "/" : "", entry->d_name);
+        const char *path = TEXT("%s%s%s", folder, *folder ? "/" : "", entry->d_name);
         if (is_skipped(path, entry->d_name) ||
             fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0)
             continue;

@@ -12,6 +12,7 @@
  */
 #pragma once
 
+#include "tests/harness.h"
 #include "tests/tidy/rules.h"
 
 enum cairn_tidy_kind {

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: seconds=5 */
+/* ctest: as=client_behind env=CAIRN_TEST_BEHIND=1 */
 /* K07: a trainer whose memory is short loses a save, and never its process. */
 #include "tests/client/rank.h"
 #include "tests/torture/torture.h"
@@ -7,7 +9,7 @@ static enum cairn_code described(struct cairn_save *save, struct cairn_error *er
     static const float numbers[64] = {1, 2, 3};
     CAIRN_TRY(rank_add(save, "weights", numbers, CAIRN_COUNT(numbers), err));
     CAIRN_TRY(cairn_save_raw(save, "state", "0123456789", 10, err));
-    return cairn_save_stage(save, err);
+    return cairn_test_stage(save, err);
 }
 
 /* A session of its own each time: its memory in the uploader is not given back by the fake. */
@@ -35,17 +37,12 @@ static enum cairn_code listed(void *context, struct cairn_error *err) {
     return CAIRN_OK;
 }
 
-TEST(k07_a_save_for_which_there_is_no_memory_fails_and_its_trainer_goes_on) /* P9 */
-{
-    struct cairn_error err = {0};
-    CAIRN_AUTO(rank) rank = {0};
-    REQUIRE_OK(rank_uploader(&rank, 1, &err));
+TEST(k07_a_save_for_which_there_is_no_memory_fails_and_its_trainer_goes_on, err) { /* P9 */
+    WITH_OK(rank, rank, rank_uploader(&rank, 1, &err));
     cairn_torture("a save", opened_and_saved, &rank);
 }
 
-TEST(k07_a_list_for_which_there_is_no_memory_fails) {
-    struct cairn_error err = {0};
-    CAIRN_AUTO(rank) rank = {0};
-    REQUIRE_OK(rank_open(&rank, 1, &err));
+TEST(k07_a_list_for_which_there_is_no_memory_fails, err) {
+    WITH_OK(rank, rank, rank_open(&rank, 1, &err));
     cairn_torture("a list", listed, rank.session);
 }

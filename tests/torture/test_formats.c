@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* K07: what parses and writes, with each allocation failing once. */
-#include "api/documents/manifest.h"
 #include "api/documents/records.h"
-#include "api/table/dtype.h"
-#include "api/table/layout.h"
 #include "api/wire/frame.h"
 #include "common/config.h"
 #include "formats/safetensors.h"
@@ -14,7 +11,6 @@
 #include "store/keys/sigv4.h"
 #include "store/xml/xml.h"
 #include "tests/fuzz/fuzz.h"
-#include "tests/harness.h"
 #include "tests/plan/stored.h"
 #include "tests/torture/torture.h"
 #include "uploader/settings.h"
@@ -111,7 +107,7 @@ static enum cairn_code head_there_and_back(void *context, struct cairn_error *er
     CAIRN_AUTO(buf) head = {0};
     CAIRN_AUTO(safetensors) file = {0};
     uint64_t bytes = 0;
-    CAIRN_TRY(cairn_safetensors_write(entries, 2, &head, &bytes, err));
+    CAIRN_TRY(cairn_safetensors_write(entries, 2, NULL, &head, &bytes, err));
     return cairn_safetensors_open(cairn_buf_view(&head), bytes, &file, err);
 }
 
@@ -134,7 +130,7 @@ static enum cairn_code table_and_layout(void *context, struct cairn_error *err) 
 
 static enum cairn_code cover(void *context, struct cairn_error *err) {
     const struct cairn_stored *stored = context;
-    return cairn_plan_cover_prove(&stored->layout, err);
+    return cairn_plan_cover_prove(&stored->layout, NULL, err);
 }
 
 static enum cairn_code reads(void *context, struct cairn_error *err) {

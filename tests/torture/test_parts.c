@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* K07: a store, a journal and a server's calls, with each allocation failing once. */
-#include <unistd.h>
-
-#include "common/crc.h"
-#include "common/log.h"
 #include "store/open.h"
-#include "store/store.h"
-#include "tests/harness.h"
 #include "tests/support/server_inside.h"
 #include "tests/torture/torture.h"
 #include "uploader/journal/journal.h"
@@ -106,7 +100,7 @@ struct calls {
 static enum cairn_code list_runs(void *context, struct cairn_error *err) {
     struct calls *calls = context;
     CAIRN_AUTO_JSON json_t *reply = NULL;
-    enum cairn_code code = cairn_inside_call(&calls->inside, "GET", "/v1/runs", NULL, &reply);
+    enum cairn_code code = inside_call(&calls->inside, "GET", "/v1/runs", NULL, &reply);
     if (code) *err = calls->inside.err;
     return code;
 }
@@ -115,7 +109,7 @@ static enum cairn_code list_runs(void *context, struct cairn_error *err) {
 static enum cairn_code open_attempt(void *context, struct cairn_error *err) {
     struct calls *calls = context;
     CAIRN_AUTO_JSON json_t *reply = NULL;
-    char job[32];
+    char job[32]; /* TEXT takes memory, which may be what fails */
     snprintf(job, sizeof job, "job-%" PRIu64, calls->attempt);
     json_t *body =
         json_pack("{s:s, s:I, s:s, s:I, s:s, s:[{s:i, s:s}]}", "job", job, "world_size",
@@ -123,7 +117,7 @@ static enum cairn_code open_attempt(void *context, struct cairn_error *err) {
                   "n1", "ranks", "rank", 0, "proc", "5b2164b1-0bac-45fc-a51d-c51bbc8797d9");
     if (!body) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the test's body");
     enum cairn_code code =
-        cairn_inside_call(&calls->inside, "POST", "/v1/runs/p/r/attempts", body, &reply);
+        inside_call(&calls->inside, "POST", "/v1/runs/p/r/attempts", body, &reply);
     if (code) {
         *err = calls->inside.err;
         return code;
@@ -137,7 +131,7 @@ static enum cairn_code open_attempt(void *context, struct cairn_error *err) {
 TEST(k07_calls_of_the_server_end_each_failed_allocation_with_an_error) {
     be_quiet();
     struct calls calls = {0};
-    REQUIRE(cairn_inside_start(&calls.inside, cairn_test_folder(), NULL) == CAIRN_OK);
+    REQUIRE(inside_start(&calls.inside, cairn_test_folder(), NULL) == CAIRN_OK);
     cairn_torture_loosely("GET /v1/runs", list_runs, &calls);
     cairn_torture_loosely("POST attempts", open_attempt, &calls);
     cairn_inside_release(&calls.inside);

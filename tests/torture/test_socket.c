@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* K07: what the uploader says while memory is short arrives, or the connection ends. */
-#include <poll.h>
-#include <stdlib.h>
-#include <unistd.h>
-
 #include "api/wire/frame.h"
-#include "common/log.h"
-#include "tests/harness.h"
 #include "tests/torture/torture.h"
 #include "uploader/mail.h"
 #include "uploader/send/shards.h"
@@ -64,10 +58,8 @@ static enum cairn_code answered(void *context, struct cairn_error *err) {
     return code;
 }
 
-TEST(k07_an_answer_for_which_there_is_no_memory_ends_its_connection_alone) /* U04 */
-{
+TEST(k07_an_answer_for_which_there_is_no_memory_ends_its_connection_alone, err) { /* U04 */
     struct talk talk = {.up = calloc(1, sizeof(struct cairn_up))};
-    struct cairn_error err = {0};
     REQUIRE(talk.up != NULL);
     cairn_log_start("torture", CAIRN_LOG_ERROR, STDERR_FILENO);
     cairn_lock_init(&talk.up->lock, CAIRN_LOCK_uploader_state);

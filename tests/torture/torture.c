@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/torture/torture.h"
 
-#include <errno.h>
-
-#include "tests/harness.h"
-
 #define ALLOCATIONS_MAX 200000
 
 /* The linker sends each call of NAME in Cairn's objects to __wrap_NAME; __real_NAME is the one of

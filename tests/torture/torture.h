@@ -16,6 +16,8 @@
 #pragma once
 
 #include "common/error.h"
+#include "common/log.h"
+#include "tests/harness.h"
 
 typedef enum cairn_code cairn_torture_operation(void *context, struct cairn_error *err);
 /* Checks torture.h#1 for each allocation; an operation cleans up after itself whatever it returns.

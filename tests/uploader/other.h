@@ -19,12 +19,10 @@ struct world_other {
     struct cairn_up_world *world;
     char grant[600];
 };
-/* POST to the server; NULL with world->err when refused. The caller owns it. */
-json_t *world_post(struct cairn_up_world *world, const char *path, json_t *take_body);
 bool world_other_open(struct cairn_up_world *world, struct world_other *ret);
 bool world_other_begin(const struct world_other *other, uint64_t step, char ret_version[48]);
 /* Is it still open after some heartbeats? */
 bool world_stays_open(struct cairn_up_world *world, const char *version);
-/* Within 5 s it is given up, and its reason has both texts. */
+/* It is given up, and its reason has both texts. */
 void world_expect_aborted(struct cairn_up_world *world, const char *version, const char *reason,
                           const char *where);

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/uploader/restored.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 static const struct cairn_view none = {NULL, 0};
 
 void cairn_restored_release(struct restored *restored) {
@@ -77,9 +72,7 @@ bool holds(const struct cairn_trainer *trainer, const struct range *range) {
 
 void damage(struct cairn_up_world *world, const struct trainer_save *save, const char *name,
             off_t at) {
-    char path[700];
-    snprintf(path, sizeof(path), "%s/llm/seven/%012d/%s/%s", world->store_path, 1, save->version,
-             name);
+    const char *path = TEXT("%s/llm/seven/%012d/%s/%s", world->store_path, 1, save->version, name);
     chmod(path, 0600);
     int fd = open(path, O_RDWR | O_CLOEXEC);
     char byte = 0;

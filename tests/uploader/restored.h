@@ -10,7 +10,6 @@
  */
 #pragma once
 
-#include "api/documents/manifest.h"
 #include "tests/uploader/trainer.h"
 
 #define SHARD_BYTES 2500000
@@ -25,8 +24,18 @@ void cairn_restored_release(struct restored *restored);
 
 /* A trainer of job-1 with two shards of step 1 in slab 0, committed. */
 bool saved(struct cairn_up_world *world, struct cairn_trainer *trainer, struct trainer_save *save);
+/* `world`, `trainer`, `save` of this scope, read from the store: SAVED_WORLD(.s3_rules = ""). */
+#define SAVED_WORLD(...)                                                                           \
+    static const char *const world_args[] = {"--memory-tier=0", NULL};                             \
+    WORLD_WITH(.uploader_args = world_args, __VA_ARGS__);                                          \
+    CAIRN_AUTO(trainer) trainer = {0};                                                             \
+    struct trainer_save save;                                                                      \
+    REQUIRE(saved(&world, &trainer, &save))
 enum cairn_code restore(struct cairn_trainer *trainer, const char *ref, const char *format,
                         struct restored *ret);
+#define RESTORED(name, trainer, ref)                                                               \
+    AUTO_RESTORED name = {0};                                                                      \
+    REQUIRE(restore(trainer, ref, NULL, &name) == CAIRN_OK)
 bool open_window(struct cairn_trainer *trainer, uint64_t bytes);
 struct range {
     uint32_t shard;

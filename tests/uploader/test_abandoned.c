@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Versions that the server calls open and that rank 0 has abandoned, since a backup of the catalog
  * that was put back has forgotten how they ended (Q12, V42). Rank 1 is of another node. */
-#include <poll.h>
-#include <unistd.h>
-
-#include "common/file.h"
 #include "tests/uploader/other.h"
 #include "tests/uploader/trainer.h"
-
-#define TOLD_MS 5000
 
 static void copy(struct cairn_up_world *world, const char *from_name, const char *to_name) {
     char from[400], to[400];
@@ -55,8 +49,7 @@ static void scene_release_at(struct scene *scene) {
 
 static bool is_forgotten(void *owner) {
     struct scene *scene = owner;
-    char line[100];
-    snprintf(line, sizeof(line), "version=%s end=", scene->version);
+    const char *line = TEXT("version=%s end=", scene->version);
     return cairn_daemon_logged(&scene->world.uploader, line);
 }
 
@@ -71,10 +64,9 @@ static bool set_up(struct scene *scene) {
         !world_other_begin(&scene->other, 5, scene->version) || !keep_backup(&scene->world))
         return false;
     EXPECT_EQ_TEXT(scene->version, save.version);
-    CAIRN_AUTO_JSON json_t *ok = trainer_call(
-        &scene->trainer, json_pack("{s:s, s:I}", "t", "fail", "save", (json_int_t)save.number));
-    if (!ok || !world_await_state(&scene->world, scene->version, "aborting", TOLD_MS) ||
-        !world_await(is_forgotten, scene, TOLD_MS))
+    if (!trainer_fail(&scene->trainer, save.number, "no more") ||
+        !world_await_state(&scene->world, scene->version, "aborting", HANG_MS) ||
+        !world_await(is_forgotten, scene, HANG_MS))
         return false;
     /* The closing record is posted with that line and synced with the next group; a killed uploader
      * that has not synced it would rightly tell the end again. */
@@ -96,8 +88,7 @@ static bool uploader_again(struct cairn_up_world *world) {
     return world_uploader_start(world, NULL, NULL);
 }
 
-TEST(v42_a_fail_that_a_backup_of_the_catalog_has_forgotten_is_told_again) /* Q12 */
-{
+TEST(v42_a_fail_that_a_backup_of_the_catalog_has_forgotten_is_told_again) { /* Q12 */
     SCENE scene = {0};
     REQUIRE(set_up(&scene));
     REQUIRE(put_backup_back(&scene.world));
@@ -109,27 +100,25 @@ TEST(v42_a_fail_that_a_backup_of_the_catalog_has_forgotten_is_told_again) /* Q12
     EXPECT(world_open_entries(&scene.world) <= 1); /* the session's */
 }
 
-TEST(an_uploader_that_was_started_again_is_told_by_the_offer_what_the_rank_has_counted) /* Q12 */
-{
+TEST(an_uploader_that_was_started_again_is_told_by_the_offer_what_the_rank_has_counted) { /* Q12 */
     SCENE scene = {0};
     REQUIRE(set_up(&scene));
     REQUIRE(uploader_again(&scene.world));
     REQUIRE(put_backup_back(&scene.world));
-    REQUIRE(trainer_offer(&scene.trainer, &scene.options, NULL, 0, false, NULL));
+    REQUIRE(trainer_offer(&scene.trainer, NULL, 0, false, NULL));
     EXPECT(world_stays_open(&scene.world, scene.version)); /* of a libcairn that does not say it */
     REQUIRE(uploader_again(&scene.world));
     CAIRN_AUTO_JSON json_t *counts = counted(&scene, 1);
     scene.trainer.counts = counts;
-    REQUIRE(trainer_offer(&scene.trainer, &scene.options, NULL, 0, false, NULL));
+    REQUIRE(trainer_offer(&scene.trainer, NULL, 0, false, NULL));
     expect_told_again(&scene);
 }
 
-TEST(a_process_that_opens_its_attempt_again_tells_what_it_has_counted_there) /* Q12 */
-{
+TEST(a_process_that_opens_its_attempt_again_tells_what_it_has_counted_there) { /* Q12 */
     SCENE scene = {0};
     REQUIRE(set_up(&scene));
     CAIRN_AUTO_JSON json_t *bye = trainer_call(&scene.trainer, json_pack("{s:s}", "t", "bye"));
-    REQUIRE(bye && trainer_is_cut(&scene.trainer, 2000));
+    REQUIRE(bye && trainer_is_cut(&scene.trainer, HANG_MS));
     trainer_hang_up(&scene.trainer);
     REQUIRE(uploader_again(&scene.world));
     REQUIRE(put_backup_back(&scene.world));
@@ -141,8 +130,7 @@ TEST(a_process_that_opens_its_attempt_again_tells_what_it_has_counted_there) /* 
 }
 
 /* Steps come in any order: what a rank has begun of others says nothing of this one. */
-TEST(a_save_that_its_rank_has_not_counted_is_waited_for) /* Q12, Q8 */
-{
+TEST(a_save_that_its_rank_has_not_counted_is_waited_for) { /* Q12, Q8 */
     SCENE scene = {0};
     struct trainer_save later, save;
     char version[48];
@@ -150,7 +138,7 @@ TEST(a_save_that_its_rank_has_not_counted_is_waited_for) /* Q12, Q8 */
     CAIRN_AUTO_JSON json_t *counts = counted(&scene, 1);
     scene.trainer.counts = counts;
     REQUIRE(uploader_again(&scene.world));
-    REQUIRE(trainer_offer(&scene.trainer, &scene.options, NULL, 0, false, NULL));
+    REQUIRE(trainer_offer(&scene.trainer, NULL, 0, false, NULL));
     REQUIRE(world_other_begin(&scene.other, 4, version)); /* 3 and 5 are counted */
     REQUIRE(trainer_begin(&scene.trainer, 6, 1, &later));
     EXPECT(world_stays_open(&scene.world, version));
@@ -160,8 +148,7 @@ TEST(a_save_that_its_rank_has_not_counted_is_waited_for) /* Q12, Q8 */
     EXPECT(world_stays_open(&scene.world, later.version)); /* begun, and under way */
 }
 
-TEST(what_a_process_has_counted_in_another_attempt_says_nothing_of_this_one) /* Q12 */
-{
+TEST(what_a_process_has_counted_in_another_attempt_says_nothing_of_this_one) { /* Q12 */
     SCENE scene = {0};
     char version[48];
     REQUIRE(set_up(&scene));
@@ -169,7 +156,7 @@ TEST(what_a_process_has_counted_in_another_attempt_says_nothing_of_this_one) /* 
         json_pack("{s:[[i, i]]}", "0123456789abcdef0123456789abcdef", 8, 1);
     scene.trainer.counts = counts;
     REQUIRE(uploader_again(&scene.world));
-    REQUIRE(trainer_offer(&scene.trainer, &scene.options, NULL, 0, false, NULL));
+    REQUIRE(trainer_offer(&scene.trainer, NULL, 0, false, NULL));
     REQUIRE(world_other_begin(&scene.other, 8, version));
     EXPECT(world_stays_open(&scene.world, version));
 }

@@ -37,16 +37,13 @@ static struct cairn_up_cell *claim(struct scene *scene, uint64_t piece, bool car
 
 TEST(blocks_of_a_cell_are_bits_and_a_run_is_what_lies_together) {
     struct cairn_up_cell cell = {.offset = 2 * CELL};
-    EXPECT_EQ_U64(cairn_up_cell_mask(2 * CELL, CELL), 0xff);
-    EXPECT_EQ_U64(cairn_up_cell_mask(2 * CELL, 1), 1);
-    EXPECT_EQ_U64(cairn_up_cell_mask(2 * CELL + CAIRN_MIB, 2 * CAIRN_MIB), 6);
-    EXPECT_EQ_U64(cairn_up_cell_mask(3 * CELL - CAIRN_MIB, 5), 0x80);
-    EXPECT_EQ_U64(cairn_up_cell_run(0x6e), 0x0e);
-    EXPECT_EQ_U64(cairn_up_cell_run(0x80), 0x80);
-    EXPECT_EQ_U64(cairn_up_cell_run(0xff), 0xff);
-    EXPECT_EQ_U64(cairn_up_cell_run_offset(&cell, 0x0e), 2 * CELL + CAIRN_MIB);
-    EXPECT_EQ_U64(cairn_up_cell_run_bytes(&cell, 0x0e, 100 * CELL), 3 * CAIRN_MIB);
-    EXPECT_EQ_U64(cairn_up_cell_run_bytes(&cell, 0xfe, 2 * CELL + CAIRN_MIB + 7), 7);
+    EXPECT_ALL_U64(cairn_up_cell_mask(2 * CELL, CELL), 0xff, cairn_up_cell_mask(2 * CELL, 1), 1,
+                   cairn_up_cell_mask(2 * CELL + CAIRN_MIB, 2 * CAIRN_MIB), 6,
+                   cairn_up_cell_mask(3 * CELL - CAIRN_MIB, 5), 0x80, cairn_up_cell_run(0x6e), 0x0e,
+                   cairn_up_cell_run(0x80), 0x80, cairn_up_cell_run(0xff), 0xff,
+                   cairn_up_cell_run_offset(&cell, 0x0e), 2 * CELL + CAIRN_MIB,
+                   cairn_up_cell_run_bytes(&cell, 0x0e, 100 * CELL), 3 * CAIRN_MIB,
+                   cairn_up_cell_run_bytes(&cell, 0xfe, 2 * CELL + CAIRN_MIB + 7), 7);
 }
 
 TEST(memory_is_a_quarter_of_the_budget_at_most_and_goes_back) {
@@ -64,10 +61,9 @@ TEST(memory_is_a_quarter_of_the_budget_at_most_and_goes_back) {
     EXPECT_EQ_U64(cairn_budget_free_bytes(&scene.budget), 20 * CELL);
 }
 
-TEST(where_the_budget_is_used_up_fewer_cells_do) {
+TEST(where_the_budget_is_used_up_fewer_cells_do, err) {
     SCENE(scene);
     start(&scene, 20 * CELL, 5 * CELL);
-    struct cairn_error err = {0};
     REQUIRE_OK(cairn_budget_take(&scene.budget, 18 * CELL, "a slab", &err));
     for (uint64_t i = 0; i < 9; i++) REQUIRE(claim(&scene, i, false));
     EXPECT_EQ_U64(scene.cells.count, 2);

@@ -3,13 +3,10 @@
 #include "uploader/settings.h"
 
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "tests/harness.h"
 
-TEST(a_list_of_cores_holds_numbers_and_ranges) {
-    struct cairn_error err = {0};
+TEST(a_list_of_cores_holds_numbers_and_ranges, err) {
     cpu_set_t set;
     REQUIRE_OK(cairn_up_cores_parse("0-2,7", &set, &err));
     EXPECT_EQ_U64((unsigned)CPU_COUNT(&set), 4);
@@ -17,12 +14,10 @@ TEST(a_list_of_cores_holds_numbers_and_ranges) {
 }
 
 TEST(what_is_no_list_of_cores_is_refused_by_name) { /* uploader/settings.h#1 */
-    static const char *const wrong[] = {"",   ",", "1,",  "3-1",  "-1",
-                                        "1-", "a", "0 1", "1--2", "99999"};
-    for (size_t i = 0; i < CAIRN_COUNT(wrong); i++) {
+    EACH_TEXT(text, "", ",", "1,", "3-1", "-1", "1-", "a", "0 1", "1--2", "99999") {
         struct cairn_error err = {0};
         cpu_set_t set;
-        EXPECT_CODE(cairn_up_cores_parse(wrong[i], &set, &err), CAIRN_INVALID);
+        EXPECT_CODE(cairn_up_cores_parse(text, &set, &err), CAIRN_INVALID);
         EXPECT(strstr(err.message, "cpu_list"));
     }
 }

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A rank whose process ends, alone on its node: the uploader reports it until the server has taken
  * it, and nothing stays open for it (Q56, V41). Rank 1 is of another node, played by requests. */
-#include <poll.h>
-#include <signal.h>
-#include <stdio.h>
 #include <sys/pidfd.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "tests/uploader/other.h"
 #include "tests/uploader/trainer.h"
@@ -33,11 +28,8 @@ static void live(const struct trainer_options *options, int told, int says) {
     bool good = trainer_open(&trainer, options);
     for (char byte = 0; good && write(says, &byte, 1) == 1 && read(told, &byte, 1) == 1;) {
         if (byte == 's') good = trainer_save(&trainer, 1, 0, 1, 1000, &save);
-        if (byte == 'b') {
-            CAIRN_AUTO_JSON json_t *ok = trainer_call(&trainer, json_pack("{s:s}", "t", "bye"));
-            good = ok && trainer_is_cut(&trainer, 2000);
-        }
-        if (byte == 'o') good = trainer_offer(&trainer, options, NULL, 0, false, NULL);
+        if (byte == 'b') good = trainer_bye(&trainer);
+        if (byte == 'o') good = trainer_offer(&trainer, NULL, 0, false, NULL);
     }
     _exit(good ? 0 : 1);
 }
@@ -85,13 +77,11 @@ static uint64_t entries_after_stop(struct cairn_up_world *world) {
 
 /* ---- the tests ---- */
 
-TEST(v41_a_rank_that_ends_alone_on_its_node_leaves_nothing_open) /* Q56, P9 */
-{
-    CAIRN_AUTO(up_world) world = {0};
+TEST(v41_a_rank_that_ends_alone_on_its_node_leaves_nothing_open) { /* Q56, P9 */
+    WORLD();
     struct child child = {0};
     struct world_other other;
     char begun[48], later[48];
-    REQUIRE(world_open(&world, &(struct world_options){0}));
     REQUIRE(child_start(&child, opened(&world, 0)));
     REQUIRE(world_other_open(&world, &other));
     REQUIRE(world_other_begin(&other, 1, begun));
@@ -103,40 +93,33 @@ TEST(v41_a_rank_that_ends_alone_on_its_node_leaves_nothing_open) /* Q56, P9 */
     EXPECT_EQ_U64(entries_after_stop(&world), 0);
 }
 
-TEST(v41_an_end_is_reported_although_server_and_uploader_were_away_when_it_came) /* Q56 */
-{
-    CAIRN_AUTO(up_world) world = {0};
+TEST(v41_an_end_is_reported_although_server_and_uploader_were_away_when_it_came) { /* Q56 */
+    WORLD();
     struct child child = {0};
     struct world_other other;
     char begun[48];
-    REQUIRE(world_open(&world, &(struct world_options){0}));
     REQUIRE(child_start(&child, opened(&world, 0)));
     REQUIRE(world_other_open(&world, &other));
     REQUIRE(world_other_begin(&other, 1, begun));
     world_server_kill(&world);
     child_end(&child);
     REQUIRE_AWAIT(cairn_daemon_logged(&world.uploader, "session.lost")); /* nobody can be told */
-    world_uploader_kill(&world);
-    REQUIRE(world_uploader_start(&world, NULL, NULL));
+    REQUIRE(world_uploader_restart(&world));
     REQUIRE(world_server_start(&world));
     expect_ended(&world, begun);
     EXPECT_EQ_U64(entries_after_stop(&world), 0);
 }
 
-TEST(v41_a_rank_that_ends_while_its_uploader_is_away_is_found_by_the_next_one) /* Q56 */
-{
-    static const char *const soon[] = {"--offer-wait=300ms", NULL};
-    CAIRN_AUTO(up_world) world = {0};
+TEST(v41_a_rank_that_ends_while_its_uploader_is_away_is_found_by_the_next_one) { /* Q56 */
+    WORLD_WITH(.uploader_args = ARGS("--offer-wait=300ms"));
     struct child child = {0};
     struct world_other other;
     char begun[48];
-    REQUIRE(world_open(&world, &(struct world_options){.uploader_args = soon}));
     REQUIRE(child_start(&child, opened(&world, 0)));
     REQUIRE(world_other_open(&world, &other));
     REQUIRE(world_other_begin(&other, 1, begun));
     /* One that lives is not taken for dead, however long it stays away. */
-    world_uploader_kill(&world);
-    REQUIRE(world_uploader_start(&world, NULL, NULL));
+    REQUIRE(world_uploader_restart(&world));
     EXPECT(world_stays_open(&world, begun));
     world_uploader_kill(&world);
     child_end(&child);
@@ -145,13 +128,11 @@ TEST(v41_a_rank_that_ends_while_its_uploader_is_away_is_found_by_the_next_one) /
     EXPECT_EQ_U64(entries_after_stop(&world), 0);
 }
 
-TEST(v41_a_rank_that_said_bye_is_watched_until_its_process_ends) /* Q56 */
-{
-    CAIRN_AUTO(up_world) world = {0};
+TEST(v41_a_rank_that_said_bye_is_watched_until_its_process_ends) { /* Q56 */
+    WORLD();
     struct child child = {0};
     struct world_other other;
     char begun[48];
-    REQUIRE(world_open(&world, &(struct world_options){0}));
     REQUIRE(child_start(&child, opened(&world, 0)));
     REQUIRE(world_other_open(&world, &other));
     REQUIRE(tell(&child, 'b'));
@@ -160,20 +141,17 @@ TEST(v41_a_rank_that_said_bye_is_watched_until_its_process_ends) /* Q56 */
     REQUIRE(tell(&child, 'o'));
     EXPECT(world_stays_open(&world, begun));
     REQUIRE(tell(&child, 'b'));
-    world_uploader_kill(&world);
-    REQUIRE(world_uploader_start(&world, NULL, NULL));
+    REQUIRE(world_uploader_restart(&world));
     EXPECT(world_stays_open(&world, begun));
     child_end(&child);
     expect_ended(&world, begun);
     EXPECT_EQ_U64(entries_after_stop(&world), 0);
 }
 
-TEST(v38_a_process_that_ended_after_its_bye_keeps_strangers_out_too) /* Q54 */
-{
-    CAIRN_AUTO(up_world) world = {0};
+TEST(v38_a_process_that_ended_after_its_bye_keeps_strangers_out_too) { /* Q54 */
+    WORLD();
     struct child child = {0};
     struct world_other stranger;
-    REQUIRE(world_open(&world, &(struct world_options){0}));
     REQUIRE(child_start(&child, opened(&world, 0)));
     REQUIRE(tell(&child, 'b'));
     child_end(&child);
@@ -184,36 +162,28 @@ TEST(v38_a_process_that_ended_after_its_bye_keeps_strangers_out_too) /* Q54 */
 }
 
 /* Some heartbeats pass between the begin's answer and the seal, which say nothing of the end. */
-TEST(what_an_ended_rank_had_staged_is_told_before_its_end_and_is_committed) /* Q3, Q16, Q56 */
-{
+TEST(what_an_ended_rank_had_staged_is_told_before_its_end_and_is_committed) { /* Q3, Q16, Q56 */
     NEEDS_POINTS();
-    static const char *const often[] = {"--heartbeat=100ms", NULL};
-    CAIRN_AUTO(up_world) world = {0};
+    WORLD_WITH(.uploader_args = ARGS("--heartbeat=100ms"),
+               .crash_at = "uploader.begin.told:1:delay=1000");
     CAIRN_AUTO(trainer) trainer = {0};
     struct child child = {0};
-    struct trainer_save one, two;
-    char state[32];
-    REQUIRE(world_open(&world,
-                       &(struct world_options){.uploader_args = often,
-                                               .crash_at = "uploader.begin.told:1:delay=1000"}));
     REQUIRE(child_start(&child, opened(&world, 0)));
     REQUIRE(trainer_open(&trainer, opened(&world, 1)));
     world_server_kill(&world);
     REQUIRE(tell(&child, 's'));
     child_end(&child);
-    REQUIRE(trainer_save(&trainer, 1, 0, 1, 1000, &one));
+    SAVE(one, &trainer, 1, 0, 1, 1000);
     REQUIRE_AWAIT(cairn_daemon_logged(&world.uploader, "session.lost"));
     REQUIRE(world_server_start(&world));
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, one.number, 10000, state), "committed");
-    REQUIRE(trainer_begin(&trainer, 2, 1, &two));
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, two.number, 5000, state), "aborted");
+    EXPECT_VERDICT(&trainer, one.number, "committed");
+    BEGUN(two, &trainer, 2, 1);
+    EXPECT_VERDICT(&trainer, two.number, "aborted");
 }
 
-TEST(a_bye_lets_go_of_the_run_although_its_process_lives) /* Q7 */
-{
-    CAIRN_AUTO(up_world) world = {0};
+TEST(a_bye_lets_go_of_the_run_although_its_process_lives) { /* Q7 */
+    WORLD();
     struct child child = {0};
-    REQUIRE(world_open(&world, &(struct world_options){0}));
     REQUIRE(child_start(&child, opened(&world, 0)));
     REQUIRE(tell(&child, 'b'));
     CAIRN_AUTO_JSON json_t *reply =

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: races="full: as uploader/restage" */
 /* What the store says about one shard reaches the rank, the other ranks and the version, whole. */
-#include "common/text.h"
 #include "tests/uploader/trainer.h"
 #include "uploader/server/calls.h"
 
@@ -52,27 +51,25 @@ static void two_ranks_and_a_refused_put(struct cairn_up_world *world,
     REQUIRE(save_of_both(ranks, 1, saves));
     for (uint32_t i = 0; i < 2; i++) {
         CAIRN_AUTO_JSON json_t *verdict =
-            trainer_event(&ranks[i], "verdict", saves[i].number, 10000);
+            trainer_event(&ranks[i], "verdict", saves[i].number, HANG_MS);
         REQUIRE(verdict != NULL);
         EXPECT_EQ_TEXT(text_of(verdict, "state"), i ? "aborted" : "failed");
         expect_whole(verdict, "message");
     }
-    char path[200];
-    snprintf(path, sizeof(path), "/v1/runs/llm/seven/checkpoints/%s", saves[0].version);
+    const char *path = TEXT("/v1/runs/llm/seven/checkpoints/%s", saves[0].version);
     CAIRN_AUTO_JSON json_t *version = world_get(world, path);
     REQUIRE(version != NULL);
     EXPECT(strstr(text_of(version, "reason"), "rank 0 on node ") != NULL);
     expect_whole(version, "reason");
     for (uint64_t step = 2; step <= 3; step++) {
         REQUIRE(save_of_both(ranks, step, saves));
-        EXPECT(world_await_state(world, saves[0].version, "committed", 20000));
+        EXPECT_STATE(world, saves[0].version, "committed");
     }
 }
 
 TEST(a_refused_put_of_a_shard_with_a_long_name_is_told_whole_and_the_rank_goes_on) {
-    CAIRN_AUTO(up_world) world = {0};
+    WORLD_WITH(.s3_rules = "");
     struct cairn_trainer ranks[2] = {{0}, {0}};
-    REQUIRE(world_open(&world, &(struct world_options){.s3_rules = ""}));
     two_ranks_and_a_refused_put(&world, ranks);
     for (uint32_t i = 0; i < 2; i++) cairn_trainer_release(&ranks[i]);
 }
@@ -81,18 +78,17 @@ TEST(a_refused_put_of_a_shard_with_a_long_name_is_told_whole_and_the_rank_goes_o
 static void expect_told(struct cairn_trainer ranks[2], uint64_t step, json_t *take_message,
                         const char *code) {
     static const struct cairn_view none = {NULL, 0};
-    struct trainer_save save;
     char reason[sizeof(((struct cairn_error *)0)->message)];
     memset(reason, 'x', sizeof(reason)); /* as long as a message of libcairn can be */
     memcpy(reason, "順 no room ", strlen("順 no room "));
     reason[sizeof(reason) - 1] = '\0';
-    REQUIRE(trainer_save(&ranks[0], step, (uint32_t)(step % ranks[0].slab_count), 1, 1000, &save));
+    SAVE(save, &ranks[0], step, (uint32_t)(step % ranks[0].slab_count), 1, 1000);
     json_object_set_new(take_message, "code", json_string(code));
     json_object_set_new(take_message, "reason", json_string(reason));
     json_object_set_new(take_message, "http_status", json_integer(507));
     json_object_set_new(take_message, "request_id", json_string("request-7"));
     EXPECT(trainer_ask(&ranks[1], take_message, none, NULL, 0, NULL) == CAIRN_OK);
-    CAIRN_AUTO_JSON json_t *verdict = trainer_event(&ranks[0], "verdict", save.number, 10000);
+    CAIRN_AUTO_JSON json_t *verdict = trainer_event(&ranks[0], "verdict", save.number, HANG_MS);
     REQUIRE(verdict != NULL);
     EXPECT_EQ_TEXT(text_of(verdict, "state"), "aborted");
     EXPECT(strstr(text_of(verdict, "message"), "順 no room") != NULL);
@@ -102,19 +98,16 @@ static void expect_told(struct cairn_trainer ranks[2], uint64_t step, json_t *ta
     EXPECT_EQ_TEXT(text_of(verdict, "code"), strcmp(code, "timeout") ? code : "checkpoint-aborted");
 }
 
-TEST(what_a_trainer_says_of_a_save_it_cannot_make_reaches_the_other_ranks_whole) /* P9, Q8 */
-{
-    CAIRN_AUTO(up_world) world = {0};
+TEST(what_a_trainer_says_of_a_save_it_cannot_make_reaches_the_other_ranks_whole) { /* P9, Q8 */
+    WORLD();
     struct cairn_trainer ranks[2] = {{0}, {0}};
-    struct trainer_save save;
-    REQUIRE(world_open(&world, &(struct world_options){0}));
     for (uint32_t i = 0; i < 2; i++) {
         struct trainer_options options = rank_of(&world, i);
         REQUIRE(trainer_open(&ranks[i], &options));
     }
     expect_told(ranks, 1, json_pack("{s:s, s:i, s:i}", "t", "count", "step", 1, "n", 1),
                 "no-memory");
-    REQUIRE(trainer_begin(&ranks[1], 2, 1, &save));
+    BEGUN(save, &ranks[1], 2, 1);
     expect_told(ranks, 2, json_pack("{s:s, s:I}", "t", "fail", "save", (json_int_t)save.number),
                 "source-changed");
     REQUIRE(trainer_begin(&ranks[1], 3, 1, &save));
@@ -123,12 +116,10 @@ TEST(what_a_trainer_says_of_a_save_it_cannot_make_reaches_the_other_ranks_whole)
     for (uint32_t i = 0; i < 2; i++) cairn_trainer_release(&ranks[i]);
 }
 
-TEST(what_could_not_be_sent_is_failed_and_what_was_not_answered_is_sent_again) /* Q6, P9 */
-{
+TEST(what_could_not_be_sent_is_failed_and_what_was_not_answered_is_sent_again) { /* Q6, P9 */
     EXPECT_EQ_U64(cairn_up_refusal_of(CAIRN_TOO_LARGE, 0, false), CAIRN_UP_MUST_FAIL);
     EXPECT_EQ_U64(cairn_up_refusal_of(CAIRN_TOO_LARGE, 413, false), CAIRN_UP_MUST_FAIL);
-    static const enum cairn_code passing[] = {CAIRN_UNAVAILABLE, CAIRN_TIMEOUT, CAIRN_NO_MEMORY,
-                                              CAIRN_PROTOCOL, CAIRN_INVALID};
-    for (size_t i = 0; i < CAIRN_COUNT(passing); i++)
-        EXPECT_EQ_U64(cairn_up_refusal_of(passing[i], 0, false), CAIRN_UP_PASSING);
+    EACH_OF(enum cairn_code, number, CAIRN_UNAVAILABLE, CAIRN_TIMEOUT, CAIRN_NO_MEMORY,
+            CAIRN_PROTOCOL, CAIRN_INVALID)
+        EXPECT_EQ_U64(cairn_up_refusal_of(number, 0, false), CAIRN_UP_PASSING);
 }

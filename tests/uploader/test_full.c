@@ -3,14 +3,7 @@
 /* A disk without room, for the journal or for the store, a store whose disk fails, and a process
  * without descriptors: who is told what. */
 #include <dirent.h>
-#include <signal.h>
 #include <spawn.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include "common/clock.h"
 
 #include "tests/uploader/trainer.h"
 
@@ -18,7 +11,7 @@
 static bool fill(struct cairn_up_world *world, struct cairn_trainer *trainer,
                  const struct trainer_save *save, struct rlimit *ret_before) {
     struct stat status;
-    CAIRN_AUTO_JSON json_t *durable = trainer_event(trainer, "durable", save->number, 5000);
+    CAIRN_AUTO_JSON json_t *durable = trainer_event(trainer, "durable", save->number, HANG_MS);
     if (!durable) return false;
     if (stat(world->journal_path, &status)) return false;
     struct rlimit none = {(rlim_t)status.st_size + 16, RLIM_INFINITY};
@@ -38,70 +31,60 @@ static bool open_pair(struct cairn_up_world *world, struct cairn_trainer *one,
     return trainer_open(two, &options);
 }
 
-TEST(a_begin_that_the_journal_has_no_room_for_fails_for_all_ranks_at_once) /* Q8, P9 */
-{
+TEST(a_begin_that_the_journal_has_no_room_for_fails_for_all_ranks_at_once) { /* Q8, P9 */
     CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) one = {0};
-    CAIRN_AUTO(trainer) two = {0};
-    struct trainer_save first, second;
+    CAIRN_AUTO(trainer) one = {0}, two = {0};
+    struct trainer_save second;
     struct rlimit before;
-    char state[32];
     signal(SIGXFSZ, SIG_IGN); /* the daemons inherit it: a write fails instead */
     REQUIRE(world_open(&world, &(struct world_options){0}));
     REQUIRE(open_pair(&world, &one, &two));
-    REQUIRE(trainer_save(&one, 1, 0, 1, 5000, &first));
+    SAVE(first, &one, 1, 0, 1, 5000);
     REQUIRE(fill(&world, &one, &first, &before));
     EXPECT(!trainer_begin(&two, 1, 1, &second));
     /* While the disk stays full. */
-    EXPECT_EQ_TEXT(trainer_verdict(&one, first.number, 5000, state), "aborted");
-    EXPECT(world_await_state(&world, first.version, "aborting", 2000));
+    EXPECT_VERDICT(&one, first.number, "aborted");
+    EXPECT_STATE(&world, first.version, "aborting");
     REQUIRE(drain(&world, &before));
     REQUIRE(trainer_save(&one, 2, 1, 1, 5000, &first));
     REQUIRE(trainer_save(&two, 2, 0, 1, 5000, &second));
-    EXPECT_EQ_TEXT(trainer_verdict(&one, first.number, 10000, state), "committed");
-    EXPECT_EQ_TEXT(trainer_verdict(&two, second.number, 10000, state), "committed");
+    EXPECT_VERDICT(&one, first.number, "committed");
+    EXPECT_VERDICT(&two, second.number, "committed");
 }
 
-TEST(a_begin_that_never_came_and_finds_no_room_fails_for_all_ranks_at_once) /* Q8 */
-{
+TEST(a_begin_that_never_came_and_finds_no_room_fails_for_all_ranks_at_once) { /* Q8 */
     CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) one = {0};
-    CAIRN_AUTO(trainer) two = {0};
-    struct trainer_save first;
+    CAIRN_AUTO(trainer) one = {0}, two = {0};
     struct rlimit before;
-    char state[32];
     signal(SIGXFSZ, SIG_IGN);
     REQUIRE(world_open(&world, &(struct world_options){0}));
     REQUIRE(open_pair(&world, &one, &two));
-    REQUIRE(trainer_save(&one, 1, 0, 1, 5000, &first));
+    SAVE(first, &one, 1, 0, 1, 5000);
     REQUIRE(fill(&world, &one, &first, &before));
     json_t *answer = trainer_call(
         &two, json_pack("{s:s, s:i, s:i, s:s}", "t", "count", "step", 1, "n", 1, "reason", "none"));
     EXPECT(answer == NULL); /* nothing of it would outlive the uploader */
-    EXPECT_EQ_TEXT(trainer_verdict(&one, first.number, 5000, state), "aborted");
+    EXPECT_VERDICT(&one, first.number, "aborted");
     REQUIRE(drain(&world, &before));
 }
 
-TEST(a_limit_of_file_sizes_refuses_a_begin_and_ends_no_uploader) /* P9 */
-{
+TEST(a_limit_of_file_sizes_refuses_a_begin_and_ends_no_uploader) { /* P9 */
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     struct trainer_options options = {.job = "job-1"};
-    struct trainer_save save, refused;
+    struct trainer_save refused;
     struct rlimit before;
-    char state[32];
     signal(SIGXFSZ, SIG_DFL); /* as a shell leaves it */
     REQUIRE(world_open(&world, &(struct world_options){0}));
     options.socket = world.socket_path;
     REQUIRE(trainer_open(&trainer, &options));
-    REQUIRE(trainer_save(&trainer, 1, 0, 1, 5000, &save));
+    SAVE(save, &trainer, 1, 0, 1, 5000);
     REQUIRE(fill(&world, &trainer, &save, &before));
     EXPECT(!trainer_begin(&trainer, 2, 1, &refused));
     EXPECT(!cairn_daemon_ended(&world.uploader, 100));
     REQUIRE(drain(&world, &before));
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
-    REQUIRE(trainer_save(&trainer, 3, 1, 1, 5000, &save));
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+    EXPECT_VERDICT(&trainer, save.number, "committed");
+    COMMIT(save, &trainer, 3, 1, 1, 5000);
 }
 
 struct shown {
@@ -123,31 +106,27 @@ static bool is_shown(void *owner) {
     return node && told == shown->wanted && listed == shown->wanted;
 }
 
-TEST(a_journal_without_room_is_shown_in_nodes_and_readyz_until_there_is_room) /* P9 */
-{
+TEST(a_journal_without_room_is_shown_in_nodes_and_readyz_until_there_is_room) { /* P9 */
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     struct trainer_options options = {.job = "job-1"};
-    struct trainer_save save, refused;
+    struct trainer_save refused;
     struct shown shown = {.world = &world};
     struct rlimit before;
-    char state[32];
     signal(SIGXFSZ, SIG_IGN);
     REQUIRE(world_open(&world, &(struct world_options){0}));
     options.socket = world.socket_path;
     REQUIRE(trainer_open(&trainer, &options));
-    REQUIRE(trainer_save(&trainer, 1, 0, 1, 5000, &save));
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
-    EXPECT(world_await(is_shown, &shown, 10000));
+    COMMITTED(save, &trainer, 1, 0, 1, 5000);
+    AWAIT(is_shown(&shown));
     REQUIRE(fill(&world, &trainer, &save, &before));
     EXPECT(!trainer_begin(&trainer, 2, 1, &refused));
     shown.wanted = true;
-    EXPECT(world_await(is_shown, &shown, 20000));
+    AWAIT(is_shown(&shown));
     REQUIRE(drain(&world, &before));
     shown.wanted = false;
-    EXPECT(world_await(is_shown, &shown, 20000)); /* no save has come meanwhile */
-    REQUIRE(trainer_save(&trainer, 3, 1, 1, 5000, &save));
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+    AWAIT(is_shown(&shown)); /* no save has come meanwhile */
+    COMMIT(save, &trainer, 3, 1, 1, 5000);
 }
 
 /* ---- the store ---- */
@@ -163,58 +142,46 @@ static bool save_into_full(struct cairn_up_world *world, struct cairn_trainer *t
            trainer_stage(trainer, ret, 0, 1, 1000);
 }
 
-TEST(a_put_that_a_full_store_refuses_twenty_times_is_put_off_and_committed) /* P9, N04 */
-{
+TEST(a_put_that_a_full_store_refuses_twenty_times_is_put_off_and_committed) { /* P9, N04 */
     NEEDS_POINTS();
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     struct trainer_save save;
-    char state[32];
     REQUIRE(save_into_full(&world, &trainer, "put:*part-0*:1-20:no_space", &save));
-    REQUIRE(trainer_seal(&trainer, &save));
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 20000, state), "committed");
+    SEAL_AND_COMMIT(save, &trainer);
 }
 
-TEST(a_store_that_stays_full_fails_the_save_by_name_and_takes_the_next_one) /* P9, N04 */
-{
+TEST(a_store_that_stays_full_fails_the_save_by_name_and_takes_the_next_one) { /* P9, N04 */
     NEEDS_POINTS();
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     struct trainer_save save;
-    char state[32];
     REQUIRE(save_into_full(&world, &trainer, "put:*part-0*:1-21:no_space", &save));
     (void)trainer_seal(&trainer, &save); /* it may have failed by then, since nothing pauses */
-    CAIRN_AUTO_JSON json_t *verdict = trainer_event(&trainer, "verdict", save.number, 20000);
+    CAIRN_AUTO_JSON json_t *verdict = trainer_event(&trainer, "verdict", save.number, HANG_MS);
     REQUIRE(verdict != NULL);
     EXPECT_EQ_TEXT(json_string_value(json_object_get(verdict, "state")), "failed");
     EXPECT_EQ_TEXT(json_string_value(json_object_get(verdict, "code")), "no-space");
     const char *text = json_string_value(json_object_get(verdict, "message"));
     EXPECT(text && strstr(text, "shard rank-00000/part-0"));
-    EXPECT(world_await_state(&world, save.version, "aborting", 5000));
-    REQUIRE(trainer_save(&trainer, 2, 1, 1, 1000, &save));
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 20000, state), "committed");
+    EXPECT_STATE(&world, save.version, "aborting");
+    COMMIT(save, &trainer, 2, 1, 1, 1000);
 }
 
 /* ---- K08: no descriptor for what the store opens ---- */
 
-TEST(k08_a_save_waits_while_the_uploader_has_no_descriptors_and_is_committed_when_it_has) /* P9 */
-{
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
-    struct trainer_save save;
-    char state[32];
-    REQUIRE(world_open(&world, &(struct world_options){0}));
-    struct trainer_options options = {.socket = world.socket_path, .job = "job-1"};
-    REQUIRE(trainer_open(&trainer, &options));
-    REQUIRE(trainer_save(&trainer, 1, 0, 1, 1500000, &save)); /* the server's connection is open */
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+TEST(k08_a_save_waits_while_the_uploader_has_no_descriptors_and_is_committed_when_it_has) { /* P9 */
+    WORLD();
+    TRAINER(trainer, .job = "job-1");
+    SAVE(save, &trainer, 1, 0, 1, 1500000); /* the server's connection is open */
+    EXPECT_VERDICT(&trainer, save.number, "committed");
     REQUIRE(cairn_daemon_spare_files(&world.uploader, 0));
     REQUIRE(trainer_save(&trainer, 2, 1, 1, 1500000, &save));
     CAIRN_AUTO_JSON json_t *early = trainer_event(&trainer, "verdict", save.number, 3000);
     EXPECT(early == NULL);
     EXPECT(cairn_daemon_logged(&world.uploader, "RLIMIT_NOFILE"));
     REQUIRE(cairn_daemon_spare_files(&world.uploader, -1));
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 20000, state), "committed");
+    EXPECT_VERDICT(&trainer, save.number, "committed");
 }
 
 /* ---- N04: the system calls of the store's own threads fail ---- */
@@ -295,18 +262,14 @@ static bool disk_fails(pid_t uploader, const char *fault, struct disk *ret) {
 /* N04: the save is failed by name, nothing of it stays, and the next one is taken. */
 static void expect_failed_by_name(const char *fault, const char *says) {
     CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
     __attribute__((cleanup(cairn_disk_release))) struct disk disk = {0};
-    struct trainer_save save;
-    char state[32];
     REQUIRE(world_open(&world, &(struct world_options){0}));
-    struct trainer_options options = {.socket = world.socket_path, .job = "job-1"};
-    REQUIRE(trainer_open(&trainer, &options));
+    TRAINER(trainer, .job = "job-1");
     if (!disk_fails(world.uploader.pid, fault, &disk)) SKIP("strace is not here, or may not trace");
-    REQUIRE(trainer_begin(&trainer, 1, 1, &save));
+    BEGUN(save, &trainer, 1, 1);
     REQUIRE(trainer_stage(&trainer, &save, 0, 1, 1500000));
     (void)trainer_seal(&trainer, &save); /* it may have failed by then */
-    CAIRN_AUTO_JSON json_t *verdict = trainer_event(&trainer, "verdict", save.number, 20000);
+    CAIRN_AUTO_JSON json_t *verdict = trainer_event(&trainer, "verdict", save.number, HANG_MS);
     cairn_disk_release(&disk);
     REQUIRE(verdict != NULL);
     EXPECT_EQ_TEXT(json_string_value(json_object_get(verdict, "state")), "failed");
@@ -314,23 +277,16 @@ static void expect_failed_by_name(const char *fault, const char *says) {
     const char *text = json_string_value(json_object_get(verdict, "message"));
     EXPECT(text && strstr(text, "shard rank-00000/part-0"));
     EXPECT(text && strstr(text, says));
-    EXPECT(world_await_state(&world, save.version, "aborting", 5000));
+    EXPECT_STATE(&world, save.version, "aborting");
     EXPECT(world_await_no_temporaries(&world));
-    REQUIRE(trainer_save(&trainer, 2, 1, 1, 1500000, &save));
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 20000, state), "committed");
+    COMMIT(save, &trainer, 2, 1, 1, 1500000);
 }
 
-TEST(n04_writes_that_fail_with_eio_fail_the_save_by_name_and_not_the_next) /* P9 */
-{
-    expect_failed_by_name("pwrite64:error=EIO", "Input/output error");
-}
-
-TEST(n04_syncs_that_fail_with_eio_fail_the_save_by_name_and_not_the_next) /* R7 */
-{
-    expect_failed_by_name("fsync:error=EIO", "Input/output error");
-}
+CASE(n04_writes_that_fail_with_eio_fail_the_save_by_name_and_not_the_next,
+     expect_failed_by_name("pwrite64:error=EIO", "Input/output error")); /* P9 */
+CASE(n04_syncs_that_fail_with_eio_fail_the_save_by_name_and_not_the_next,
+     expect_failed_by_name("fsync:error=EIO", "Input/output error")); /* R7 */
 
 /* As where quotas are kept by folder, or a folder of the store is another mount. */
-TEST(n04_renames_across_devices_fail_the_save_by_name_and_not_the_next) {
-    expect_failed_by_name("renameat,linkat:error=EXDEV", "Invalid cross-device link");
-}
+CASE(n04_renames_across_devices_fail_the_save_by_name_and_not_the_next,
+     expect_failed_by_name("renameat,linkat:error=EXDEV", "Invalid cross-device link"));

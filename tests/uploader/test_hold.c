@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* send.h#7: when senders leave the cores to ranks that copy; by the test's clock, and of a whole
  * uploader on one core. */
-#include <sched.h>
 
 #include "tests/uploader/trainer.h"
 #include "uploader/send/inside.h"
-#include "uploader/settings.h"
 
 #define SHARDS 4
 #define MOST_MS 200
@@ -42,9 +40,8 @@ static uint64_t held(struct scene *scene, uint64_t now_ms) {
 TEST(with_two_cores_a_rank_that_copies_has_them_for_a_while) {
     struct scene scene;
     set(&scene, 2, 1);
-    EXPECT_EQ_U64(held(&scene, 1000), MOST_MS);
-    EXPECT_EQ_U64(held(&scene, 1150), MOST_MS - 150);
-    EXPECT_EQ_U64(held(&scene, 1000 + MOST_MS), 0);
+    EXPECT_ALL_U64(held(&scene, 1000), MOST_MS, held(&scene, 1150), MOST_MS - 150,
+                   held(&scene, 1000 + MOST_MS), 0);
 }
 
 TEST(what_was_copied_is_sent_at_once) {
@@ -69,8 +66,7 @@ TEST(a_rank_that_copies_no_further_holds_nobody_up_again) {
     struct scene scene;
     set(&scene, 2, 1);
     EXPECT(held(&scene, 1000));
-    EXPECT_EQ_U64(held(&scene, 1000 + MOST_MS), 0);
-    EXPECT_EQ_U64(held(&scene, 1000000), 0);
+    EXPECT_ALL_U64(held(&scene, 1000 + MOST_MS), 0, held(&scene, 1000000), 0);
     scene.shards[0].queue.mp.ready_bytes += CAIRN_MIB;
     EXPECT(held(&scene, 2000000));
 }
@@ -121,8 +117,7 @@ TEST(neither_without_time_for_it_nor_with_cores_of_its_own) {
                              shared = {.cpu_list = (char[]){""}};
     set(&scene, 2, 1);
     scene.up.settings.copy_first_ms = 0;
-    EXPECT_EQ_U64(held(&scene, 1000), 0);
-    EXPECT_EQ_U64(cairn_up_cores_shared(&parted), UINT32_MAX);
+    EXPECT_ALL_U64(held(&scene, 1000), 0, cairn_up_cores_shared(&parted), UINT32_MAX);
     EXPECT(cairn_up_cores_shared(&shared) >= 1 && cairn_up_cores_shared(&shared) < UINT32_MAX);
 }
 
@@ -167,22 +162,18 @@ TEST(an_uploader_on_one_core_sends_when_all_is_copied) {
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     struct trainer_save save;
-    char state[32];
     REQUIRE(copy_half(&world, &trainer, &save, "--copy-first=10s"));
     EXPECT(!world_await(anything_was_sent, &trainer, STILL_MS));
     EXPECT(trainer_staged(&trainer, &save, 1));
-    REQUIRE(trainer_seal(&trainer, &save));
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 60000, state), "committed");
+    SEAL_AND_COMMIT(save, &trainer);
 }
 
 TEST(an_uploader_that_shall_not_wait_sends_what_is_copied) {
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     struct trainer_save save;
-    char state[32];
     REQUIRE(copy_half(&world, &trainer, &save, "--copy-first=0ms"));
-    EXPECT(world_await(a_shard_was_sent, &trainer, 60000));
+    AWAIT(a_shard_was_sent(&trainer));
     EXPECT(trainer_staged(&trainer, &save, 1));
-    REQUIRE(trainer_seal(&trainer, &save));
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 60000, state), "committed");
+    SEAL_AND_COMMIT(save, &trainer);
 }

@@ -1,17 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: labels=tsan */
 /* The journal alone: what comes back, what a torn tail costs, what damage is refused. */
-#include <fcntl.h>
-#include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "common/clock.h"
-#include "common/crc.h"
-#include "common/file.h"
 #include "common/log.h"
 #include "tests/harness.h"
 #include "uploader/journal/format.h"
@@ -50,6 +41,24 @@ static enum cairn_code open_journal(struct cairn_up_journal **ret, struct seen *
     return cairn_up_journal_open(&options, ret, err);
 }
 
+static void close_journal(struct cairn_up_journal **journal) {
+    cairn_up_journal_free(*journal);
+    *journal = NULL;
+}
+
+static enum cairn_code reopen_journal(struct cairn_up_journal **journal, struct seen *seen,
+                                      struct cairn_error *err) {
+    close_journal(journal);
+    return open_journal(journal, seen, err);
+}
+
+/* `journal`, what it `seen` of its records, and `err`, of this scope. */
+#define JOURNAL()                                                                                  \
+    __attribute__((cleanup(close_journal))) struct cairn_up_journal *journal = NULL;               \
+    struct cairn_error err = {0};                                                                  \
+    struct seen seen;                                                                              \
+    REQUIRE_OK(open_journal(&journal, &seen, &err))
+
 static enum cairn_code add(struct cairn_up_journal *journal, uint64_t entry, const char *name,
                            const char *blob, bool closes, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *message = json_pack("{s:s}", "t", name);
@@ -58,12 +67,8 @@ static enum cairn_code add(struct cairn_up_journal *journal, uint64_t entry, con
     return cairn_up_journal_append(journal, &record, 1, err);
 }
 
-TEST(open_entries_come_back_in_order_and_closed_ones_do_not) /* journal.h#2, journal.h#4 */
-{
-    struct cairn_up_journal *journal = NULL;
-    struct cairn_error err = {0};
-    struct seen seen;
-    REQUIRE_OK(open_journal(&journal, &seen, &err));
+TEST(open_entries_come_back_in_order_and_closed_ones_do_not) { /* journal.h#2, journal.h#4 */
+    JOURNAL();
     EXPECT_EQ_U64(seen.count, 0);
     uint64_t one = cairn_up_journal_entry_new(journal), two = cairn_up_journal_entry_new(journal);
     REQUIRE_OK(add(journal, one, "begin", "", false, &err));
@@ -71,42 +76,31 @@ TEST(open_entries_come_back_in_order_and_closed_ones_do_not) /* journal.h#2, jou
     REQUIRE_OK(add(journal, one, "seal", "table", false, &err));
     REQUIRE_OK(add(journal, two, "over", "", true, &err));
     EXPECT_EQ_U64(cairn_up_journal_live_count(journal), 1);
-    cairn_up_journal_free(journal);
-    REQUIRE_OK(open_journal(&journal, &seen, &err));
+    REQUIRE_OK(reopen_journal(&journal, &seen, &err));
     EXPECT_EQ_TEXT(seen.text, "1:begin: 1:seal:table ");
     EXPECT(cairn_up_journal_entry_new(journal) > one);
-    cairn_up_journal_free(journal);
 }
 
 TEST(of_records_of_which_one_could_not_be_made_none_is_written) {
-    struct cairn_up_journal *journal = NULL;
-    struct cairn_error err = {0};
-    struct seen seen;
-    REQUIRE_OK(open_journal(&journal, &seen, &err));
+    JOURNAL();
     uint64_t one = cairn_up_journal_entry_new(journal);
     CAIRN_AUTO_JSON json_t *message = json_pack("{s:s}", "t", "begin");
     struct cairn_up_record records[] = {{.entry = one, .message = message}, {.entry = one}};
     EXPECT_CODE(cairn_up_journal_append(journal, records, 2, &err), CAIRN_NO_MEMORY);
     EXPECT_CODE(cairn_up_journal_post(journal, records, 2, NULL, NULL, &err), CAIRN_NO_MEMORY);
     REQUIRE_OK(add(journal, one, "seal", "", false, &err));
-    cairn_up_journal_free(journal);
-    REQUIRE_OK(open_journal(&journal, &seen, &err));
+    REQUIRE_OK(reopen_journal(&journal, &seen, &err));
     EXPECT_EQ_TEXT(seen.text, "1:seal: ");
-    cairn_up_journal_free(journal);
 }
 
-TEST(a_torn_tail_is_cut_off_wherever_it_is_torn) /* journal.h#2 */
-{
-    struct cairn_up_journal *journal = NULL;
-    struct cairn_error err = {0};
-    struct seen seen;
-    REQUIRE_OK(open_journal(&journal, &seen, &err));
+TEST(a_torn_tail_is_cut_off_wherever_it_is_torn) { /* journal.h#2 */
+    JOURNAL();
     uint64_t entry = cairn_up_journal_entry_new(journal);
     REQUIRE_OK(add(journal, entry, "begin", "", false, &err));
     uint64_t whole = cairn_up_journal_bytes(journal);
     REQUIRE_OK(add(journal, entry, "seal", "0123456789", false, &err));
     uint64_t all = cairn_up_journal_bytes(journal);
-    cairn_up_journal_free(journal);
+    close_journal(&journal);
     CAIRN_AUTO(buf) bytes = {0};
     REQUIRE_OK(cairn_file_load(journal_path(), &bytes, &err));
     for (uint64_t cut = whole; cut < all; cut++) {
@@ -115,31 +109,23 @@ TEST(a_torn_tail_is_cut_off_wherever_it_is_torn) /* journal.h#2 */
         REQUIRE_OK(open_journal(&journal, &seen, &err));
         EXPECT_EQ_TEXT(seen.text, "1:begin: ");
         EXPECT_EQ_U64(cairn_up_journal_bytes(journal), whole);
-        cairn_up_journal_free(journal);
+        close_journal(&journal);
     }
 }
 
-TEST(one_process_holds_a_journal_and_one_node_owns_it) /* journal.h#5, Q15 */
-{
-    struct cairn_up_journal *journal = NULL, *second = NULL;
-    struct cairn_error err = {0};
-    struct seen seen;
-    REQUIRE_OK(open_journal(&journal, &seen, &err));
+TEST(one_process_holds_a_journal_and_one_node_owns_it) { /* journal.h#5, Q15 */
+    JOURNAL();
+    struct cairn_up_journal *second = NULL;
     EXPECT_CODE(open_journal(&second, &seen, &err), CAIRN_CONFLICT);
-    cairn_up_journal_free(journal);
+    close_journal(&journal);
     struct cairn_up_journal_options options = {.path = journal_path(), .node = "n2"};
-    EXPECT_CODE(cairn_up_journal_open(&options, &second, &err), CAIRN_CONFLICT);
-    EXPECT(strstr(err.message, "n1") != NULL);
+    EXPECT_FAILS(cairn_up_journal_open(&options, &second, &err), CAIRN_CONFLICT, "n1");
 }
 
-TEST(a_journal_of_dead_entries_is_rewritten) /* journal.h#4 */
-{
-    struct cairn_up_journal *journal = NULL;
-    struct cairn_error err = {0};
-    struct seen seen;
+TEST(a_journal_of_dead_entries_is_rewritten) { /* journal.h#4 */
+    JOURNAL();
     CAIRN_AUTO(buf) big = {0};
     for (int i = 0; i < 500; i++) REQUIRE_OK(cairn_buf_append_text(&big, "0123456789", &err));
-    REQUIRE_OK(open_journal(&journal, &seen, &err));
     uint64_t kept = cairn_up_journal_entry_new(journal);
     REQUIRE_OK(add(journal, kept, "begin", "keep", false, &err));
     for (int i = 0; i < 40; i++) {
@@ -148,10 +134,8 @@ TEST(a_journal_of_dead_entries_is_rewritten) /* journal.h#4 */
         REQUIRE_OK(add(journal, entry, "over", "", true, &err));
     }
     EXPECT(cairn_up_journal_bytes(journal) < 70 * CAIRN_KIB);
-    cairn_up_journal_free(journal);
-    REQUIRE_OK(open_journal(&journal, &seen, &err));
+    REQUIRE_OK(reopen_journal(&journal, &seen, &err));
     EXPECT_EQ_TEXT(seen.text, "1:begin:keep ");
-    cairn_up_journal_free(journal);
 }
 
 struct counted {
@@ -165,25 +149,20 @@ static void count(void *owner, enum cairn_code code, const struct cairn_error *w
     counted->done++;
 }
 
-TEST(posted_records_are_done_in_order_and_before_a_later_append_returns) /* journal.h#1 */
-{
-    struct cairn_up_journal *journal = NULL;
-    struct cairn_error err = {0};
-    struct seen seen;
+TEST(posted_records_are_done_in_order_and_before_a_later_append_returns) { /* journal.h#1 */
+    JOURNAL();
     struct counted counted = {0};
-    REQUIRE_OK(open_journal(&journal, &seen, &err));
     uint64_t entry = cairn_up_journal_entry_new(journal);
     CAIRN_AUTO_JSON json_t *message = json_pack("{s:s}", "t", "begin");
     struct cairn_up_record record = {.entry = entry, .message = message};
     for (int i = 0; i < 100; i++)
         REQUIRE_OK(cairn_up_journal_post(journal, &record, 1, count, &counted, &err));
     REQUIRE_OK(cairn_up_journal_post(journal, &record, 1, NULL, NULL, &err));
-    cairn_up_journal_free(journal);
+    close_journal(&journal);
     EXPECT_EQ_U64(counted.done, 100);
     EXPECT(counted.code == CAIRN_OK);
     REQUIRE_OK(open_journal(&journal, &seen, &err));
     EXPECT_EQ_U64(seen.count, 101);
-    cairn_up_journal_free(journal);
 }
 
 static struct rlimit size_limit(uint64_t bytes) {
@@ -215,9 +194,8 @@ static void note_done(void *owner, enum cairn_code code, const struct cairn_erro
 }
 
 /* journal.h#3, journal.h#6, K09, Q45 */
-TEST(v29_a_record_that_was_not_written_breaks_its_entry_and_no_other) {
+TEST(v29_a_record_that_was_not_written_breaks_its_entry_and_no_other, err) {
     struct cairn_up_journal *journal = NULL;
-    struct cairn_error err = {0};
     struct seen seen = {0};
     struct losing losing = {0};
     struct cairn_up_journal_options options = {
@@ -254,13 +232,9 @@ static void *lift_limit(void *owner) {
     return NULL;
 }
 
-TEST(v29_a_disk_that_is_full_for_300_ms_loses_no_record) /* Q45 */
-{
-    struct cairn_up_journal *journal = NULL;
-    struct cairn_error err = {0};
-    struct seen seen;
+TEST(v29_a_disk_that_is_full_for_300_ms_loses_no_record) { /* Q45 */
+    JOURNAL();
     pthread_t thread;
-    REQUIRE_OK(open_journal(&journal, &seen, &err));
     uint64_t entry = cairn_up_journal_entry_new(journal);
     REQUIRE_OK(add(journal, entry, "begin", "a", false, &err));
     struct rlimit before = size_limit(cairn_up_journal_bytes(journal) + 20);
@@ -268,19 +242,13 @@ TEST(v29_a_disk_that_is_full_for_300_ms_loses_no_record) /* Q45 */
     enum cairn_code code = add(journal, entry, "seal", "0123456789", false, &err);
     pthread_join(thread, NULL);
     EXPECT(code == CAIRN_OK);
-    cairn_up_journal_free(journal);
-    REQUIRE_OK(open_journal(&journal, &seen, &err));
+    REQUIRE_OK(reopen_journal(&journal, &seen, &err));
     EXPECT_EQ_TEXT(seen.text, "1:begin:a 1:seal:0123456789 ");
-    cairn_up_journal_free(journal);
 }
 
 /* After a power cut the later blocks of the last group may be there and the first ones not. */
-TEST(v29_a_torn_group_is_cut_off_whichever_of_its_bytes_are_missing) /* journal.h#2, Q45 */
-{
-    struct cairn_up_journal *journal = NULL;
-    struct cairn_error err = {0};
-    struct seen seen;
-    REQUIRE_OK(open_journal(&journal, &seen, &err));
+TEST(v29_a_torn_group_is_cut_off_whichever_of_its_bytes_are_missing) { /* journal.h#2, Q45 */
+    JOURNAL();
     uint64_t entry = cairn_up_journal_entry_new(journal);
     REQUIRE_OK(add(journal, entry, "begin", "", false, &err));
     uint64_t whole = cairn_up_journal_bytes(journal);
@@ -290,7 +258,7 @@ TEST(v29_a_torn_group_is_cut_off_whichever_of_its_bytes_are_missing) /* journal.
                                          {.entry = entry, .message = second}};
     REQUIRE_OK(cairn_up_journal_append(journal, records, 2, &err));
     uint64_t all = cairn_up_journal_bytes(journal);
-    cairn_up_journal_free(journal);
+    close_journal(&journal);
     CAIRN_AUTO(buf) bytes = {0};
     REQUIRE_OK(cairn_file_load(journal_path(), &bytes, &err));
     for (uint64_t hole = whole; hole < all; hole += 7) {
@@ -300,7 +268,7 @@ TEST(v29_a_torn_group_is_cut_off_whichever_of_its_bytes_are_missing) /* journal.
         REQUIRE_OK(cairn_file_replace(journal_path(), cairn_buf_view(&torn), 0600, &err));
         REQUIRE_OK(open_journal(&journal, &seen, &err));
         EXPECT_EQ_TEXT(seen.text, "1:begin: ");
-        cairn_up_journal_free(journal);
+        close_journal(&journal);
     }
 }
 
@@ -309,8 +277,7 @@ static bool append_group(const struct cairn_buf *file, uint32_t file_more, uint3
                          struct cairn_error *err) {
     struct cairn_up_head head = {0}, last = {0};
     struct cairn_up_touches touches = {0};
-    CAIRN_AUTO(buf) records = {0};
-    CAIRN_AUTO(buf) all = {0};
+    CAIRN_AUTO(buf) records = {0}, all = {0};
     CAIRN_AUTO_JSON json_t *message = json_pack("{s:s}", "t", "strange");
     struct cairn_up_record record = {.entry = 1, .message = message};
     for (uint64_t at = 0; cairn_up_head_after(cairn_buf_view(file), at, NULL, 0, &at, &head);
@@ -329,41 +296,30 @@ static bool append_group(const struct cairn_buf *file, uint32_t file_more, uint3
            !cairn_file_replace(journal_path(), cairn_buf_view(&all), 0600, err);
 }
 
-TEST(a_group_of_another_file_or_node_is_no_group_of_the_journal) /* format.h#6, Q15 */
-{
-    struct cairn_up_journal *journal = NULL;
-    struct cairn_error err = {0};
-    struct seen seen;
+TEST(a_group_of_another_file_or_node_is_no_group_of_the_journal) { /* format.h#6, Q15 */
+    JOURNAL();
     CAIRN_AUTO(buf) bytes = {0};
-    REQUIRE_OK(open_journal(&journal, &seen, &err));
     uint64_t entry = cairn_up_journal_entry_new(journal);
     REQUIRE_OK(add(journal, entry, "begin", "", false, &err));
-    cairn_up_journal_free(journal);
+    close_journal(&journal);
     REQUIRE_OK(cairn_file_load(journal_path(), &bytes, &err));
-    static const struct {
-        uint32_t file, node;
-        const char *text;
-    } cases[] = {{0, 0, "1:begin: 1:strange: "}, {1, 0, "1:begin: "}, {0, 1, "1:begin: "}};
-    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
-        REQUIRE(append_group(&bytes, cases[i].file, cases[i].node, &err));
+    EACH(row, FIELDS(uint32_t file, node; const char *text), {0, 0, "1:begin: 1:strange: "},
+         {1, 0, "1:begin: "}, {0, 1, "1:begin: "}) {
+        REQUIRE(append_group(&bytes, row->file, row->node, &err));
         REQUIRE_OK(open_journal(&journal, &seen, &err));
-        EXPECT_EQ_TEXT(seen.text, cases[i].text);
-        cairn_up_journal_free(journal);
+        EXPECT_EQ_TEXT(seen.text, row->text);
+        close_journal(&journal);
     }
 }
 
 /* Its first group, which names the node, is damaged; the next ones have a checksum of the name. */
-TEST(a_damaged_journal_of_another_node_is_refused) /* Q15, Q45 */
-{
-    struct cairn_up_journal *journal = NULL;
-    struct cairn_error err = {0};
-    struct seen seen;
+TEST(a_damaged_journal_of_another_node_is_refused) { /* Q15, Q45 */
+    JOURNAL();
     CAIRN_AUTO(buf) bytes = {0};
-    REQUIRE_OK(open_journal(&journal, &seen, &err));
     uint64_t entry = cairn_up_journal_entry_new(journal);
     REQUIRE_OK(add(journal, entry, "begin", "", false, &err));
     REQUIRE_OK(add(journal, entry, "seal", "", false, &err));
-    cairn_up_journal_free(journal);
+    close_journal(&journal);
     REQUIRE_OK(cairn_file_load(journal_path(), &bytes, &err));
     bytes.data[0] ^= 0x55;
     REQUIRE_OK(cairn_file_replace(journal_path(), cairn_buf_view(&bytes), 0600, &err));
@@ -371,12 +327,10 @@ TEST(a_damaged_journal_of_another_node_is_refused) /* Q15, Q45 */
     EXPECT_CODE(cairn_up_journal_open(&other, &journal, &err), CAIRN_CONFLICT);
     REQUIRE_OK(open_journal(&journal, &seen, &err));
     EXPECT(strstr(seen.text, "1:seal:") != NULL);
-    cairn_up_journal_free(journal);
 }
 
-TEST(a_journal_of_the_format_before_is_read_and_written_anew) {
+TEST(a_journal_of_the_format_before_is_read_and_written_anew, err) {
     struct cairn_up_journal *journal = NULL;
-    struct cairn_error err = {0};
     struct seen seen;
     CAIRN_AUTO(buf) old = {0};
     CAIRN_AUTO_JSON json_t *header =
@@ -390,20 +344,17 @@ TEST(a_journal_of_the_format_before_is_read_and_written_anew) {
         REQUIRE_OK(open_journal(&journal, &seen, &err));
         EXPECT_EQ_TEXT(seen.text, "5:begin: ");
         EXPECT(cairn_up_journal_entry_new(journal) > 5);
-        cairn_up_journal_free(journal);
+        close_journal(&journal);
     }
     CAIRN_AUTO(buf) now = {0};
     REQUIRE_OK(cairn_file_load(journal_path(), &now, &err));
     EXPECT(memcmp(now.data, "CRG2", 4) == 0);
 }
 
-TEST(a_journal_of_a_later_format_is_of_a_newer_release_and_left_as_it_is) { /* P15 */
+TEST(a_journal_of_a_later_format_is_of_a_newer_release_and_left_as_it_is, err) { /* P15 */
     struct cairn_up_journal *journal = NULL;
-    struct cairn_error err = {0};
     struct seen seen;
-    CAIRN_AUTO(buf) later = {0};
-    CAIRN_AUTO(buf) after = {0};
-    CAIRN_AUTO(buf) records = {0};
+    CAIRN_AUTO(buf) later = {0}, after = {0}, records = {0};
     uint8_t head[CAIRN_UP_GROUP2_HEAD_BYTES];
     CAIRN_AUTO_JSON json_t *header =
         json_pack("{s:s, s:i, s:s}", "t", "journal", "format", 99, "node", "n1");
@@ -445,31 +396,24 @@ static enum cairn_code add_note(struct cairn_up_journal *journal, uint64_t entry
 
 /* A machine that is busy may write a note before the seal comes, but not each of fifty. */
 TEST(a_record_that_nobody_waits_for_shares_the_sync_of_the_next_one) {
-    struct cairn_up_journal *journal = NULL;
-    struct cairn_error err = {0};
-    struct seen seen;
-    REQUIRE_OK(open_journal(&journal, &seen, &err));
+    JOURNAL();
     uint64_t entry = cairn_up_journal_entry_new(journal);
     for (int i = 0; i < 50; i++) {
         REQUIRE_OK(add_note(journal, entry, "stage", &err));
         cairn_test_pause_ms(1); /* pause of a stand-in: a trainer between two messages */
         REQUIRE_OK(add(journal, entry, "seal", "", false, &err));
     }
-    cairn_up_journal_free(journal);
+    close_journal(&journal);
     size_t groups = groups_of(journal_path());
     EXPECT(groups >= 50);
     EXPECT(groups < 100);
     REQUIRE_OK(open_journal(&journal, &seen, &err));
     EXPECT_EQ_U64(seen.count, 100);
-    cairn_up_journal_free(journal);
 }
 
 /* The first while the thread looks by itself, the second when it has long gone to sleep. */
 TEST(a_record_that_nobody_waits_for_is_written_soon_also_when_no_other_comes) {
-    struct cairn_up_journal *journal = NULL;
-    struct cairn_error err = {0};
-    struct seen seen;
-    REQUIRE_OK(open_journal(&journal, &seen, &err));
+    JOURNAL();
     uint64_t entry = cairn_up_journal_entry_new(journal);
     REQUIRE_OK(add(journal, entry, "begin", "", false, &err));
     for (int i = 0; i < 3; i++) {
@@ -478,16 +422,12 @@ TEST(a_record_that_nobody_waits_for_is_written_soon_also_when_no_other_comes) {
         EXPECT(AWAIT(cairn_up_journal_bytes(journal) > before));
         cairn_test_pause_ms(100); /* pause of a stand-in: a trainer that has nothing to say */
     }
-    cairn_up_journal_free(journal);
 }
 
 /* Without the hurry it lies for 10 ms each time; a busy machine need be quick only once. */
 TEST(a_record_that_nobody_waits_for_is_written_at_once_where_somebody_hurries) {
-    struct cairn_up_journal *journal = NULL;
-    struct cairn_error err = {0};
-    struct seen seen;
+    JOURNAL();
     bool soon = false;
-    REQUIRE_OK(open_journal(&journal, &seen, &err));
     uint64_t entry = cairn_up_journal_entry_new(journal);
     for (int i = 0; i < 100 && !soon; i++) {
         cairn_test_pause_ms(30); /* pause of a stand-in: a trainer that has nothing to say */
@@ -500,5 +440,4 @@ TEST(a_record_that_nobody_waits_for_is_written_at_once_where_somebody_hurries) {
         soon = cairn_mono_us() < since_us + 8000;
     }
     EXPECT(soon);
-    cairn_up_journal_free(journal);
 }

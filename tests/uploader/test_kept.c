@@ -1,22 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What slabs still hold is restored from them, and nobody waits for memory because of it. */
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "tests/uploader/other.h"
 #include "tests/uploader/restored.h"
 #include "uploader/saves/save.h"
 #include "uploader/saves/slabs.h"
 
-#define KEPT_MS 5000
 static const struct range both[] = {{0, 0, SHARD_BYTES, 0}, {1, 0, SHARD_BYTES, 4 * CAIRN_MIB}};
 
 /* The shards of step 1 are gone from the store; its documents are not. */
 static bool lose_shards(struct cairn_up_world *world, const struct trainer_save *save) {
-    char path[700];
     for (int i = 0; i < 2; i++) {
-        snprintf(path, sizeof(path), "%s/llm/seven/%012d/%s/data/rank-00000/part-%d.bin",
-                 world->store_path, 1, save->version, i);
+        const char *path = TEXT("%s/llm/seven/%012d/%s/data/rank-00000/part-%d.bin",
+                                world->store_path, 1, save->version, i);
         if (unlink(path)) return false;
     }
     return true;
@@ -60,15 +55,13 @@ static bool keeps(void *owner) {
 }
 static bool await_kept(struct cairn_up_world *world, uint64_t bytes) {
     struct kept kept = {world, bytes};
-    return world_await(keeps, &kept, KEPT_MS);
+    return world_await(keeps, &kept, HANG_MS);
 }
 
 TEST(a_trainer_that_comes_back_restores_from_memory_what_the_store_has_lost) {
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) first = {0};
-    CAIRN_AUTO(trainer) next = {0};
+    WORLD();
+    CAIRN_AUTO(trainer) first = {0}, next = {0};
     struct trainer_save save;
-    REQUIRE(world_open(&world, &(struct world_options){0}));
     REQUIRE(saved(&world, &first, &save));
     EXPECT(await_kept(&world, 2 * SHARD_BYTES));
     trainer_hang_up(&first); /* as when it is killed */
@@ -79,30 +72,25 @@ TEST(a_trainer_that_comes_back_restores_from_memory_what_the_store_has_lost) {
 }
 
 TEST(a_trainer_reads_its_last_version_from_its_own_slab_until_the_next_save_takes_it) {
-    CAIRN_AUTO(up_world) world = {0};
+    WORLD();
     CAIRN_AUTO(trainer) trainer = {0};
-    struct trainer_save save, next;
-    REQUIRE(world_open(&world, &(struct world_options){0}));
+    struct trainer_save save;
     REQUIRE(saved(&world, &trainer, &save));
     REQUIRE(lose_shards(&world, &save));
     EXPECT(read_both(&trainer, "1") == CAIRN_OK);
-    REQUIRE(trainer_begin(&trainer, 2, 1, &next));
+    BEGUN(next, &trainer, 2, 1);
     REQUIRE(trainer_stage(&trainer, &next, 1, 1, 1000));
     EXPECT(read_both(&trainer, "1") == CAIRN_OK); /* the other generation */
-    REQUIRE(trainer_seal(&trainer, &next));
-    char state[32];
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, next.number, 10000, state), "committed");
+    SEAL_AND_COMMIT(next, &trainer);
     REQUIRE(trainer_begin(&trainer, 3, 1, &next));
     REQUIRE(trainer_stage(&trainer, &next, 0, 1, 1000));
     EXPECT(read_both(&trainer, "1") == CAIRN_CORRUPT); /* the store has lost it */
 }
 
 TEST(bytes_in_memory_that_are_not_those_of_the_version_are_read_from_the_store) {
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) first = {0};
-    CAIRN_AUTO(trainer) next = {0};
+    WORLD();
+    CAIRN_AUTO(trainer) first = {0}, next = {0};
     struct trainer_save save;
-    REQUIRE(world_open(&world, &(struct world_options){0}));
     REQUIRE(saved(&world, &first, &save));
     trainer_hang_up(&first);
     first.slabs[0].data[save.shards[0].offset + 1500000] ^= 4;
@@ -113,12 +101,10 @@ TEST(bytes_in_memory_that_are_not_those_of_the_version_are_read_from_the_store) 
 }
 
 TEST(what_a_node_does_not_hold_comes_from_the_store_and_the_rest_from_memory) {
-    CAIRN_AUTO(up_world) world = {0};
+    WORLD();
     CAIRN_AUTO(trainer) next = {0};
     struct cairn_trainer ranks[2] = {{0}};
     struct trainer_save saves[2], other;
-    char state[32], path[700];
-    REQUIRE(world_open(&world, &(struct world_options){0}));
     for (uint32_t i = 0; i < 2; i++) {
         struct trainer_options options = {.socket = world.socket_path,
                                           .job = "job-1",
@@ -129,16 +115,14 @@ TEST(what_a_node_does_not_hold_comes_from_the_store_and_the_rest_from_memory) {
     }
     for (uint32_t i = 0; i < 2; i++)
         REQUIRE(trainer_save(&ranks[i], 1, 0, 1, SHARD_BYTES, &saves[i]));
-    for (uint32_t i = 0; i < 2; i++)
-        EXPECT_EQ_TEXT(trainer_verdict(&ranks[i], saves[i].number, 10000, state), "committed");
+    for (uint32_t i = 0; i < 2; i++) EXPECT_VERDICT(&ranks[i], saves[i].number, "committed");
     REQUIRE(trainer_begin(&ranks[1], 2, 1, &other)); /* takes what rank 1 had in memory */
     REQUIRE(trainer_stage(&ranks[1], &other, 0, 1, 1000));
-    snprintf(path, sizeof(path), "%s/llm/seven/%012d/%s/data/rank-00000/part-0.bin",
-             world.store_path, 1, saves[0].version);
+    const char *path = TEXT("%s/llm/seven/%012d/%s/data/rank-00000/part-0.bin", world.store_path, 1,
+                            saves[0].version);
     REQUIRE(unlink(path) == 0); /* what rank 0 has in memory */
     REQUIRE(comes_back(&world, NULL, 0, &next));
-    AUTO_RESTORED restored = {0};
-    REQUIRE(restore(&next, "1", NULL, &restored) == CAIRN_OK);
+    RESTORED(restored, &next, "1");
     REQUIRE(open_window(&next, 8 * CAIRN_MIB));
     REQUIRE(read_ranges(&next, &restored, both, 2) == CAIRN_OK);
     EXPECT(holds(&next, &both[0]));
@@ -147,31 +131,20 @@ TEST(what_a_node_does_not_hold_comes_from_the_store_and_the_rest_from_memory) {
     for (uint32_t i = 0; i < 2; i++) cairn_trainer_release(&ranks[i]);
 }
 
-TEST(what_is_kept_goes_before_a_rank_that_needs_memory_and_before_a_window) /* Q13 */
-{
+TEST(what_is_kept_goes_before_a_rank_that_needs_memory_and_before_a_window) { /* Q13 */
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) first = {0};
-    CAIRN_AUTO(trainer) other = {0};
-    struct trainer_save save;
-    char state[32];
     REQUIRE(world_open(&world, &(struct world_options){0})); /* 96 MiB */
     REQUIRE(comes_back(&world, "job-1", 44 * CAIRN_MIB, &first));
     REQUIRE(first.slab_count == 2);
-    REQUIRE(trainer_save(&first, 1, 0, 2, SHARD_BYTES, &save));
-    EXPECT_EQ_TEXT(trainer_verdict(&first, save.number, 10000, state), "committed");
+    COMMITTED(save, &first, 1, 0, 2, SHARD_BYTES);
     leave(&first);
     EXPECT(await_kept(&world, 2 * SHARD_BYTES));
-    uint64_t begun_ms = cairn_mono_ms();
-    REQUIRE(trainer_open(&other, &(struct trainer_options){.socket = world.socket_path,
-                                                           .run = "llm/other",
-                                                           .job = "job-1",
-                                                           .bytes = 44 * CAIRN_MIB,
-                                                           .slabs_wait_ms = 20000}));
-    EXPECT(cairn_mono_ms() - begun_ms < 10000);
+    TRAINER(other, .run = "llm/other", .job = "job-1", .bytes = 44 * CAIRN_MIB,
+            .slabs_wait_ms = HANG_MS);
     EXPECT_EQ_U64(other.slab_count, 2);
     EXPECT(await_kept(&world, 0));
-    REQUIRE(trainer_save(&other, 1, 0, 2, SHARD_BYTES, &save));
-    EXPECT_EQ_TEXT(trainer_verdict(&other, save.number, 10000, state), "committed");
+    COMMIT(save, &other, 1, 0, 2, SHARD_BYTES);
     leave(&other);
     EXPECT(await_kept(&world, 2 * SHARD_BYTES));
     CAIRN_AUTO(trainer) reader = {0};
@@ -181,34 +154,23 @@ TEST(what_is_kept_goes_before_a_rank_that_needs_memory_and_before_a_window) /* Q
 }
 
 TEST(of_a_run_without_trainers_the_newest_version_is_kept_and_no_other) {
-    CAIRN_AUTO(up_world) world = {0};
+    WORLD();
     CAIRN_AUTO(trainer) trainer = {0};
     struct trainer_save save;
-    char state[32];
-    REQUIRE(world_open(&world, &(struct world_options){0}));
     REQUIRE(saved(&world, &trainer, &save));
-    REQUIRE(trainer_save(&trainer, 2, 1, 1, 1000, &save));
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+    COMMIT(save, &trainer, 2, 1, 1, 1000);
     EXPECT(await_kept(&world, 2 * SHARD_BYTES + 1000));
     trainer_hang_up(&trainer);
     EXPECT(await_kept(&world, 1000));
 }
 
 TEST(a_save_that_does_not_become_committed_leaves_nothing_in_memory) {
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
-    struct trainer_save save;
-    char state[32];
-    REQUIRE(world_open(&world, &(struct world_options){0}));
-    struct trainer_options options = {
-        .socket = world.socket_path, .job = "job-1", .world_size = 2, .bytes = 6 * CAIRN_MIB};
-    REQUIRE(trainer_open(&trainer, &options));
-    REQUIRE(trainer_save(&trainer, 1, 0, 2, SHARD_BYTES, &save));
+    WORLD();
+    TRAINER(trainer, .job = "job-1", .world_size = 2, .bytes = 6 * CAIRN_MIB);
+    SAVE(save, &trainer, 1, 0, 2, SHARD_BYTES);
     EXPECT(await_kept(&world, 2 * SHARD_BYTES)); /* durable: it may become committed */
-    CAIRN_UNUSED CAIRN_AUTO_JSON json_t *failed =
-        trainer_call(&trainer, json_pack("{s:s, s:I, s:s}", "t", "fail", "save",
-                                         (json_int_t)save.number, "reason", "enough"));
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "failed");
+    (void)trainer_fail(&trainer, save.number, "enough");
+    EXPECT_VERDICT(&trainer, save.number, "failed");
     EXPECT(await_kept(&world, 0));
 }
 
@@ -225,18 +187,13 @@ static void expect_kept(const char *setting, uint64_t here, uint64_t gone) {
     EXPECT(await_kept(&world, gone));
 }
 
-TEST(memory_tier_0_keeps_nothing) {
-    expect_kept("--memory-tier=0", 0, 0);
-}
-TEST(what_is_larger_than_memory_tier_is_not_kept) {
-    expect_kept("--memory-tier=6143KiB", 2 * SHARD_BYTES, 0);
-}
-TEST(what_memory_tier_holds_is_kept) {
-    expect_kept("--memory-tier=6MiB", 2 * SHARD_BYTES, 2 * SHARD_BYTES);
-}
-TEST(what_is_kept_goes_after_memory_tier_time) {
-    expect_kept("--memory-tier-time=1s", 2 * SHARD_BYTES, 0);
-}
+CASE(memory_tier_0_keeps_nothing, expect_kept("--memory-tier=0", 0, 0));
+CASE(what_is_larger_than_memory_tier_is_not_kept,
+     expect_kept("--memory-tier=6143KiB", 2 * SHARD_BYTES, 0));
+CASE(what_memory_tier_holds_is_kept,
+     expect_kept("--memory-tier=6MiB", 2 * SHARD_BYTES, 2 * SHARD_BYTES));
+CASE(what_is_kept_goes_after_memory_tier_time,
+     expect_kept("--memory-tier-time=1s", 2 * SHARD_BYTES, 0));
 
 /* A version of which the store says another length than what was saved: its bytes are not those. */
 TEST(memory_of_another_length_than_the_version_says_is_not_read) {

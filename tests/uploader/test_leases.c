@@ -4,14 +4,6 @@
 
 static const struct cairn_view none = {NULL, 0};
 
-static enum cairn_code call(struct cairn_up_world *world, const char *method, const char *path,
-                            json_t **ret) {
-    struct cairn_rest_options options = {.url = world->server.url, .timeout_ms = 5000};
-    CAIRN_AUTO_PTR(rest) rest = NULL;
-    CAIRN_TRY(cairn_rest_new(&options, &rest, &world->err));
-    return cairn_rest_call(rest, method, path, NULL, 0, ret, &world->err);
-}
-
 #define HOUR_MS UINT64_C(3600000)
 
 struct scene {
@@ -29,20 +21,21 @@ static void scene_release(struct scene *scene) {
 #define SCENE(name) __attribute__((cleanup(scene_release))) struct scene name = {0}
 
 static bool start(struct scene *scene) {
-    static const char *const args[] = {"--restore-lease=1h", NULL};
     char state[32];
     struct trainer_options options = {
         .socket = scene->world.socket_path, .job = "job-1", .bytes = CAIRN_MIB};
     if (!cairn_passing_open(&scene->passing) ||
         !world_open(&scene->world,
-                    &(struct world_options){.uploader_args = args, .passing = &scene->passing}))
+                    &(struct world_options){.uploader_args = ARGS("--restore-lease=1h"),
+                                            .passing = &scene->passing}))
         return false;
     if (!trainer_open(&scene->trainer, &options)) return false;
     if (!trainer_save(&scene->trainer, 1, 0, 1, 1000, &scene->save)) return false;
     snprintf(scene->path, sizeof(scene->path), "/v1/runs/llm/seven/checkpoints/%s",
              scene->save.version);
     snprintf(scene->leases, sizeof(scene->leases), "%s/leases", scene->path);
-    return !strcmp(trainer_verdict(&scene->trainer, scene->save.number, 10000, state), "committed");
+    return !strcmp(trainer_verdict(&scene->trainer, scene->save.number, HANG_MS, state),
+                   "committed");
 }
 
 static int64_t restore(struct scene *scene) {
@@ -55,7 +48,7 @@ static int64_t restore(struct scene *scene) {
 
 static size_t lease_count(struct scene *scene) {
     CAIRN_AUTO_JSON json_t *page = NULL;
-    if (call(&scene->world, "GET", scene->leases, &page)) return 999;
+    if (world_call(&scene->world, "GET", scene->leases, NULL, &page)) return 999;
     return json_array_size(json_object_get(page, "items"));
 }
 
@@ -67,17 +60,12 @@ static enum cairn_code end_restore(struct scene *scene, int64_t number) {
 
 /* Catalog time goes on with a sweep, or with a lease that somebody takes. */
 static bool pass_time(struct scene *scene) {
-    struct cairn_rest_options options = {.url = scene->world.server.url, .timeout_ms = 5000};
-    CAIRN_AUTO_PTR(rest) rest = NULL;
-    CAIRN_AUTO_JSON json_t *body = json_pack("{s:s, s:i}", "job", "clock", "ttl_s", 1);
-    CAIRN_AUTO_JSON json_t *taken = NULL;
-    char path[300];
-    if (cairn_rest_new(&options, &rest, &scene->world.err) ||
-        cairn_rest_call(rest, "POST", scene->leases, body, 0, &taken, &scene->world.err))
-        return false;
-    snprintf(path, sizeof(path), "%s/%s", scene->leases,
-             json_string_value(json_object_get(taken, "lease")));
-    return !call(&scene->world, "DELETE", path, NULL);
+    CAIRN_AUTO_JSON json_t *taken = world_post(&scene->world, scene->leases,
+                                               json_pack("{s:s, s:i}", "job", "clock", "ttl_s", 1));
+    if (!taken) return false;
+    const char *path =
+        TEXT("%s/%s", scene->leases, json_string_value(json_object_get(taken, "lease")));
+    return !world_call(&scene->world, "DELETE", path, NULL, NULL);
 }
 
 #define err scene.world.err /* of the macros */
@@ -94,15 +82,15 @@ TEST(what_is_restored_is_leased_until_the_last_restore_of_the_node_ends) { /* Q2
         REQUIRE_AWAIT(world_answered(&scene.world, "lease_renew") > renewed);
     }
     REQUIRE(pass_time(&scene));
-    EXPECT_CODE(call(&scene.world, "DELETE", scene.path, NULL), CAIRN_IN_USE);
+    EXPECT_CODE(world_call(&scene.world, "DELETE", scene.path, NULL, NULL), CAIRN_IN_USE);
     REQUIRE_OK(end_restore(&scene, one));
     uint64_t renewed = world_answered(&scene.world, "lease_renew");
     cairn_passing_pass(&scene.passing, HOUR_MS * 5 / 12); /* its thread has looked after that end */
     REQUIRE_AWAIT(world_answered(&scene.world, "lease_renew") > renewed);
-    EXPECT_CODE(call(&scene.world, "DELETE", scene.path, NULL), CAIRN_IN_USE);
+    EXPECT_CODE(world_call(&scene.world, "DELETE", scene.path, NULL, NULL), CAIRN_IN_USE);
     REQUIRE_OK(end_restore(&scene, two));
     REQUIRE_AWAIT(lease_count(&scene) == 0); /* given back: it would last for an hour */
-    REQUIRE_OK(call(&scene.world, "DELETE", scene.path, NULL));
+    REQUIRE_OK(world_call(&scene.world, "DELETE", scene.path, NULL, NULL));
 }
 
 TEST(a_trainer_that_dies_in_a_restore_leaves_no_lease) {
@@ -120,12 +108,27 @@ TEST(a_lease_that_ended_while_the_server_was_away_is_taken_again) {
     REQUIRE(start(&scene));
     REQUIRE(restore(&scene));
     CAIRN_AUTO_JSON json_t *page = NULL;
-    REQUIRE_OK(call(&scene.world, "GET", scene.leases, &page));
-    char path[400];
+    REQUIRE_OK(world_call(&scene.world, "GET", scene.leases, NULL, &page));
     const json_t *item = json_array_get(json_object_get(page, "items"), 0);
-    snprintf(path, sizeof(path), "%s/%s", scene.leases,
-             json_string_value(json_object_get(item, "lease")));
-    REQUIRE_OK(call(&scene.world, "DELETE", path, NULL)); /* as if it were forgotten */
-    cairn_passing_pass(&scene.passing, HOUR_MS / 2);      /* it is renewed */
+    const char *path =
+        TEXT("%s/%s", scene.leases, json_string_value(json_object_get(item, "lease")));
+    REQUIRE_OK(world_call(&scene.world, "DELETE", path, NULL, NULL)); /* as if it were forgotten */
+    cairn_passing_pass(&scene.passing, HOUR_MS / 2);                  /* it is renewed */
     AWAIT(lease_count(&scene) == 1);
+}
+
+TEST(a_look_at_a_version_takes_no_lease_and_no_place_of_a_restore) {
+    SCENE(scene);
+    if (!start(&scene)) return;
+    CAIRN_AUTO(frame) frame = {0};
+    REQUIRE(!trainer_ask(&scene.trainer,
+                         json_pack("{s:s, s:s, s:b}", "t", "restore", "ref", "latest", "look", 1),
+                         none, NULL, 0, &frame));
+    EXPECT_EQ_U64((uint64_t)json_integer_value(json_object_get(frame.message, "restore")), 0);
+    EXPECT(json_integer_value(json_object_get(frame.message, "manifest_bytes")) > 0);
+    EXPECT_ALL_U64(frame.fd_count, 1, lease_count(&scene), 0);
+    int64_t number = restore(&scene);
+    EXPECT(number > 0);
+    EXPECT_EQ_U64(lease_count(&scene), 1);
+    EXPECT(!end_restore(&scene, number));
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A save that has ended since two ranks' lists differ, and whose trainer goes away while the server
  * is asked in which tensor (Q10, uploader/server/outbox.h). Rank 1 is of another node. */
-#include "tests/support/passing.h"
 #include "tests/uploader/other.h"
 #include "tests/uploader/trainer.h"
 
@@ -28,8 +27,7 @@ static bool is_over(void *owner) {
 
 /* Nobody is left who could look at the list, so the next answer is the last one: without that the
  * server is asked ten times a second until the time for looks is over. */
-TEST(a_save_whose_trainer_went_away_ends_with_the_next_answer_about_its_list) /* Q10, lists.h */
-{
+TEST(a_save_whose_trainer_went_away_ends_with_the_next_answer_about_its_list) { /* Q10, lists.h */
     CAIRN_AUTO(passing) passing = {0};
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
@@ -45,8 +43,7 @@ TEST(a_save_whose_trainer_went_away_ends_with_the_next_answer_about_its_list) /*
         &trainer, json_pack("{s:s, s:i, s:i, s:s, s:b, s:o}", "t", "begin", "step", 5, "n", 1,
                             "on_exists", "error", "skip", 0, "splits", split_of('a')));
     REQUIRE(begun != NULL);
-    CAIRN_AUTO_JSON json_t *look = trainer_event(&trainer, "look", UINT32_MAX, DIFFERS_MS);
-    REQUIRE(look != NULL);
+    REQUIRE_EVENT(&trainer, "look", UINT32_MAX);
     uint64_t before = world_answered(&world, "lists_look");
     trainer_hang_up(&trainer);
     while (!is_over(&world)) {

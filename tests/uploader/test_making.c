@@ -6,8 +6,7 @@
 
 #define LARGE (60 * CAIRN_MIB)
 
-TEST(large_frames_of_one_user_are_read_in_their_order_as_far_as_they_fit) /* socket.h#3 #4 */
-{
+TEST(large_frames_of_one_user_are_read_in_their_order_as_far_as_they_fit) { /* socket.h#3 #4 */
     struct cairn_up_makings makings;
     struct cairn_up_making one, two, three, other;
     cairn_up_makings_init(&makings, 128 * CAIRN_MIB); /* one at a time */
@@ -31,8 +30,7 @@ TEST(large_frames_of_one_user_are_read_in_their_order_as_far_as_they_fit) /* soc
     EXPECT(cairn_up_making_next(&makings) == &one);
 }
 
-TEST(a_frame_or_a_hello_of_which_nothing_comes_is_given_up_and_one_that_waits_is_not) /* #3 */
-{
+TEST(a_frame_or_a_hello_of_which_nothing_comes_is_given_up_and_one_that_waits_is_not) { /* #3 */
     struct cairn_up_makings makings;
     struct cairn_up_making quiet, waits;
     cairn_up_makings_init(&makings, 0);

@@ -1,13 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks that open while the memory that they need is still another's: who waits, for how much, and
  * who comes first (Q13). */
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include "common/clock.h"
 #include "tests/uploader/trainer.h"
 
 #define RANKS 56 /* more than the uploader has helper threads */
@@ -18,7 +11,7 @@ static struct trainer_options options_of(const struct cairn_up_world *world, con
                                     .world_size = RANKS,
                                     .local_world_size = RANKS,
                                     .bytes = 2 * CAIRN_MIB,
-                                    .slabs_wait_ms = 40000};
+                                    .slabs_wait_ms = 2 * HANG_MS};
 }
 
 /* What the children say, a byte each time: 'a' has asked for memory, 'g' was given some. They hold
@@ -67,16 +60,15 @@ static void end_children(const pid_t *children, uint32_t count, uint32_t *ret_fa
 
 /* The older attempt holds most of the budget until its trainer goes; then its pages are given back
  * by a helper while everybody waits. */
-TEST(g_56_ranks_that_wait_get_the_memory_that_an_older_attempt_gives_back) /* Q13 */
-{
-    static const char *const budget[] = {"--memory-budget=512MiB", NULL};
+TEST(g_56_ranks_that_wait_get_the_memory_that_an_older_attempt_gives_back) { /* Q13 */
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) old = {0};
     pid_t children[RANKS];
     struct words words;
     uint32_t failed = 0, given = 0;
     REQUIRE(pipe2(words.says, O_CLOEXEC) == 0 && pipe2(words.over, O_CLOEXEC) == 0);
-    REQUIRE(world_open(&world, &(struct world_options){.uploader_args = budget}));
+    REQUIRE(world_open(&world,
+                       &(struct world_options){.uploader_args = ARGS("--memory-budget=512MiB")}));
     struct trainer_options options = options_of(&world, "job-1");
     options.world_size = options.local_world_size = 1;
     options.bytes = 230 * CAIRN_MIB; /* without these there is not enough for one generation each */
@@ -86,10 +78,8 @@ TEST(g_56_ranks_that_wait_get_the_memory_that_an_older_attempt_gives_back) /* Q1
         children[i] = open_in_child(&world, "job-2", i, old.fd, &words);
     REQUIRE(await_words(&words, RANKS, &given)); /* each has asked */
     trainer_hang_up(&old);
-    uint64_t freed_ms = cairn_mono_ms();
     REQUIRE(await_words(&words, RANKS, &given));
     EXPECT_EQ_U64(given, RANKS);
-    EXPECT(cairn_mono_ms() - freed_ms < 20000); /* not at the end of their patience */
     close(words.over[1]);
     end_children(children, RANKS, &failed);
     EXPECT_EQ_U64(failed, 0);
@@ -98,7 +88,7 @@ TEST(g_56_ranks_that_wait_get_the_memory_that_an_older_attempt_gives_back) /* Q1
 /* ---- memory that is on its way back ---- */
 
 #define MIB(n) ((n)*CAIRN_MIB)
-#define PATIENT_MS 30000
+#define PATIENT_MS (2 * HANG_MS) /* a test does not see its end */
 
 static struct trainer_options rank_of(const struct cairn_up_world *world, const char *run,
                                       uint64_t bytes) {
@@ -158,16 +148,13 @@ static bool waits(struct cairn_trainer *trainer, uint32_t wait_ms) {
 
 /* Refused, and not at the end of its patience. */
 static bool is_refused_at_once(struct cairn_trainer *trainer) {
-    uint64_t asked_ms = cairn_mono_ms();
     if (!trainer_request_slabs(trainer, PATIENT_MS) || trainer_take_slabs(trainer)) return false;
-    return trainer->err.code == CAIRN_NO_MEMORY && cairn_mono_ms() - asked_ms < PATIENT_MS / 2;
+    return trainer->err.code == CAIRN_NO_MEMORY;
 }
 
-TEST(g_a_new_rank_waits_for_memory_whose_bytes_are_still_being_sent_for_another_run) /* Q13 */
-{
+TEST(g_a_new_rank_waits_for_memory_whose_bytes_are_still_being_sent_for_another_run) { /* Q13 */
     CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) gone = {0};
-    CAIRN_AUTO(trainer) young = {0};
+    CAIRN_AUTO(trainer) gone = {0}, young = {0};
     REQUIRE(open_world_with_a_store_to_hold(&world));
     struct trainer_options old = rank_of(&world, "llm/gone", MIB(40));
     struct trainer_options options = rank_of(&world, "llm/young", MIB(60));
@@ -175,18 +162,13 @@ TEST(g_a_new_rank_waits_for_memory_whose_bytes_are_still_being_sent_for_another_
     REQUIRE(leave_a_save_behind(&world, &gone));
     EXPECT(waits(&young, PATIENT_MS)); /* 56 MiB are free */
     let_store_go(&world);
-    uint64_t freed_ms = cairn_mono_ms();
     EXPECT(trainer_take_slabs(&young));
     EXPECT_EQ_U64(young.slab_count, 1);
-    EXPECT(cairn_mono_ms() - freed_ms < PATIENT_MS / 2);
 }
 
-TEST(g_a_rank_for_which_too_little_comes_back_is_refused_at_once) /* Q13 */
-{
+TEST(g_a_rank_for_which_too_little_comes_back_is_refused_at_once) { /* Q13 */
     CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) alive = {0};
-    CAIRN_AUTO(trainer) gone = {0};
-    CAIRN_AUTO(trainer) young = {0};
+    CAIRN_AUTO(trainer) alive = {0}, gone = {0}, young = {0};
     REQUIRE(open_world_with_a_store_to_hold(&world));
     struct trainer_options living = rank_of(&world, "llm/alive", MIB(20));
     struct trainer_options old = rank_of(&world, "llm/gone", MIB(20));
@@ -199,12 +181,9 @@ TEST(g_a_rank_for_which_too_little_comes_back_is_refused_at_once) /* Q13 */
     let_store_go(&world);
 }
 
-TEST(g_a_rank_that_needs_more_than_the_budget_does_not_wait_for_an_older_attempt) /* Q13 */
-{
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) old = {0};
-    CAIRN_AUTO(trainer) young = {0};
-    REQUIRE(world_open(&world, &(struct world_options){.uploader_args = budget_of_100}));
+TEST(g_a_rank_that_needs_more_than_the_budget_does_not_wait_for_an_older_attempt) { /* Q13 */
+    WORLD_WITH(.uploader_args = budget_of_100);
+    CAIRN_AUTO(trainer) old = {0}, young = {0};
     struct trainer_options older = rank_of(&world, "llm/seven", MIB(20));
     struct trainer_options newer = rank_of(&world, "llm/seven", MIB(102));
     newer.job = "job-2";
@@ -212,13 +191,9 @@ TEST(g_a_rank_that_needs_more_than_the_budget_does_not_wait_for_an_older_attempt
     EXPECT(is_refused_at_once(&young));
 }
 
-TEST(g_a_small_request_is_served_after_the_large_one_that_came_first) /* Q13 */
-{
+TEST(g_a_small_request_is_served_after_the_large_one_that_came_first) { /* Q13 */
     CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) gone = {0};
-    CAIRN_AUTO(trainer) large = {0};
-    CAIRN_AUTO(trainer) hasty = {0};
-    CAIRN_AUTO(trainer) small = {0};
+    CAIRN_AUTO(trainer) gone = {0}, large = {0}, hasty = {0}, small = {0};
     REQUIRE(open_world_with_a_store_to_hold(&world));
     struct trainer_options old = rank_of(&world, "llm/gone", MIB(20));
     struct trainer_options first = rank_of(&world, "llm/large", MIB(80));
@@ -228,10 +203,12 @@ TEST(g_a_small_request_is_served_after_the_large_one_that_came_first) /* Q13 */
     REQUIRE(enter(&hasty, &second) && enter(&small, &third));
     REQUIRE(leave_a_save_behind(&world, &gone));
     EXPECT(waits(&large, PATIENT_MS)); /* 76 MiB are free */
-    EXPECT(waits(&hasty, 1000));
+    uint64_t asked_ms = cairn_mono_ms();
+    REQUIRE(trainer_request_slabs(&hasty, 1000));
     EXPECT(waits(&small, PATIENT_MS));
     EXPECT(!trainer_take_slabs(&hasty)); /* its limit changes nothing about who came first */
     EXPECT_EQ_U64(hasty.err.code, CAIRN_NO_MEMORY);
+    EXPECT(cairn_mono_ms() - asked_ms >= 900);
     EXPECT(strstr(hasty.err.message, "for ranks that asked before") != NULL);
     let_store_go(&world);
     EXPECT(trainer_take_slabs(&large));
@@ -240,12 +217,9 @@ TEST(g_a_small_request_is_served_after_the_large_one_that_came_first) /* Q13 */
     EXPECT_EQ_U64(small.slab_count, 1); /* of the 16 MiB that are left */
 }
 
-TEST(g_a_rank_that_opens_again_waits_for_both_of_its_generations) /* Q13 */
-{
+TEST(g_a_rank_that_opens_again_waits_for_both_of_its_generations) { /* Q13 */
     CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) gone = {0};
-    CAIRN_AUTO(trainer) again = {0};
-    CAIRN_AUTO(trainer) other = {0};
+    CAIRN_AUTO(trainer) gone = {0}, again = {0}, other = {0};
     REQUIRE(open_world_with_a_store_to_hold(&world));
     struct trainer_options options = rank_of(&world, "llm/again", MIB(40));
     struct trainer_options small = rank_of(&world, "llm/other", MIB(8));
@@ -266,12 +240,8 @@ TEST(g_a_rank_that_opens_again_waits_for_both_of_its_generations) /* Q13 */
 /* 40 of the 96 MiB are an older attempt's, whose successor wants 70: 30 of the rest are its own. */
 TEST(g_a_rank_that_waits_for_an_older_attempt_leaves_to_other_runs_what_it_will_not_need) /* Q13 */
 {
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) old = {0};
-    CAIRN_AUTO(trainer) young = {0};
-    CAIRN_AUTO(trainer) modest = {0};
-    CAIRN_AUTO(trainer) greedy = {0};
-    REQUIRE(world_open(&world, &(struct world_options){.uploader_args = budget_of_100}));
+    WORLD_WITH(.uploader_args = budget_of_100);
+    CAIRN_AUTO(trainer) old = {0}, young = {0}, modest = {0}, greedy = {0};
     struct trainer_options older = rank_of(&world, "llm/seven", MIB(20));
     struct trainer_options newer = rank_of(&world, "llm/seven", MIB(70));
     struct trainer_options other = rank_of(&world, "llm/modest", MIB(20));
@@ -280,12 +250,14 @@ TEST(g_a_rank_that_waits_for_an_older_attempt_leaves_to_other_runs_what_it_will_
     REQUIRE(trainer_open(&old, &older) && enter(&young, &newer));
     REQUIRE(enter(&modest, &other) && enter(&greedy, &third));
     EXPECT(waits(&young, PATIENT_MS));
-    EXPECT(!waits(&modest, PATIENT_MS));
+    REQUIRE(trainer_request_slabs(&modest, PATIENT_MS));
     EXPECT(trainer_take_slabs(&modest));
     EXPECT_EQ_U64(modest.slab_count, 1);
-    EXPECT(waits(&greedy, 1000)); /* 36 MiB are free */
+    uint64_t asked_ms = cairn_mono_ms();
+    REQUIRE(trainer_request_slabs(&greedy, 1000)); /* 36 MiB are free */
     EXPECT(!trainer_take_slabs(&greedy));
     EXPECT_EQ_U64(greedy.err.code, CAIRN_NO_MEMORY);
+    EXPECT(cairn_mono_ms() - asked_ms >= 900);
     trainer_hang_up(&old);
     EXPECT(trainer_take_slabs(&young));
     EXPECT_EQ_U64(young.slab_count, 1);

@@ -9,45 +9,36 @@ static struct trainer_options options_of(const struct cairn_up_world *world) {
 /* Two saves that used the same memory one after the other, as a trainer does that saves on: the
  * first one is durable, its HEAD is slow after the restart, and it must not take the second one's
  * memory, nor may what it says free it. */
-TEST(v26_an_offered_slab_goes_to_its_owner_and_not_to_the_save_before) /* Q41 */
-{
-    NEEDS_POINTS();
-    CAIRN_AUTO(up_world) world = {0};
+TEST(v26_an_offered_slab_goes_to_its_owner_and_not_to_the_save_before) { /* Q41 */
+    FAULTY_WORLD("put:*part-1*:2+:hang");
     CAIRN_AUTO(trainer) trainer = {0};
     struct trainer_save saves[2];
     char states[2][32], state[32];
-    REQUIRE(world_open(&world, &(struct world_options){.fault = "put:*part-1*:2+:hang"}));
     struct trainer_options options = options_of(&world);
     options.world_size = 2; /* the other rank never comes: both versions stay open */
     REQUIRE(trainer_open(&trainer, &options));
     REQUIRE(trainer_save(&trainer, 1, 0, 2, 1000, &saves[0]));
-    CAIRN_AUTO_JSON json_t *freed = trainer_event(&trainer, "free", UINT32_MAX, 10000);
+    CAIRN_AUTO_JSON json_t *freed = trainer_event(&trainer, "free", UINT32_MAX, HANG_MS);
     REQUIRE(freed != NULL);
     EXPECT_EQ_U64((uint64_t)json_integer_value(json_object_get(freed, "owner")), saves[0].owner);
     REQUIRE(trainer_save(&trainer, 2, 0, 2, 1000, &saves[1]));
     world_uploader_kill(&world);
     REQUIRE(world_uploader_start(&world, NULL, "head:*:*:delay@300"));
-    REQUIRE(trainer_offer(&trainer, &options, saves, 2, true, states));
+    REQUIRE(trainer_offer(&trainer, saves, 2, true, states));
     EXPECT_EQ_TEXT(states[0], "continues"); /* its HEAD is under way */
     EXPECT_EQ_TEXT(states[1], "continues");
-    CAIRN_AUTO_JSON json_t *durable = trainer_event(&trainer, "durable", saves[1].number, 10000);
-    EXPECT(durable != NULL);
-    CAIRN_AUTO_JSON json_t *again = trainer_event(&trainer, "free", UINT32_MAX, 5000);
+    EXPECT_EVENT(&trainer, "durable", saves[1].number);
+    CAIRN_AUTO_JSON json_t *again = trainer_event(&trainer, "free", UINT32_MAX, HANG_MS);
     REQUIRE(again != NULL);
     EXPECT_EQ_U64((uint64_t)json_integer_value(json_object_get(again, "owner")), saves[1].owner);
     EXPECT(trainer_event(&trainer, "free", UINT32_MAX, 300) == NULL);
     EXPECT_EQ_TEXT(trainer_verdict(&trainer, saves[0].number, 100, state), "none");
 }
 
-TEST(v26_a_stage_for_another_owner_is_refused_by_name) /* Q41 */
-{
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
-    struct trainer_save save;
-    REQUIRE(world_open(&world, &(struct world_options){0}));
-    struct trainer_options options = options_of(&world);
-    REQUIRE(trainer_open(&trainer, &options));
-    REQUIRE(trainer_begin(&trainer, 1, 1, &save));
+TEST(v26_a_stage_for_another_owner_is_refused_by_name) { /* Q41 */
+    WORLD();
+    TRAINER_AS(trainer, options_of(&world));
+    BEGUN(save, &trainer, 1, 1);
     REQUIRE(save.owner != 0);
     save.owner++;
     EXPECT(!trainer_stage(&trainer, &save, 0, 1, 1000));
@@ -56,70 +47,51 @@ TEST(v26_a_stage_for_another_owner_is_refused_by_name) /* Q41 */
 
 /* The trainer of run b knows version and number of run a's save, and has memory of its own. */
 TEST(f_a_trainer_of_another_run_cannot_offer_its_bytes_for_a_save) {
-    NEEDS_POINTS();
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) owner = {0};
-    CAIRN_AUTO(trainer) thief = {0};
-    struct trainer_save save, own;
-    char states[1][32], state[32];
-    REQUIRE(world_open(&world, &(struct world_options){.fault = "put:*part-0*:1:hang"}));
+    FAULTY_WORLD("put:*part-0*:1:hang");
+    CAIRN_AUTO(trainer) owner = {0}, thief = {0};
+    char states[1][32];
     struct trainer_options options = options_of(&world), other = options;
     other.run = "llm/eight";
     REQUIRE(trainer_open(&owner, &options));
     REQUIRE(trainer_open(&thief, &other));
-    REQUIRE(trainer_save(&owner, 1, 0, 1, 1000, &save));
-    REQUIRE(trainer_save(&thief, 1, 0, 1, 2000, &own));
+    SAVE(save, &owner, 1, 0, 1, 1000);
+    SAVE(own, &thief, 1, 0, 1, 2000);
     world_uploader_kill(&world);
     REQUIRE(world_uploader_start(&world, NULL, "put:*:1:delay@300"));
     struct trainer_save stolen = save;
-    EXPECT(!trainer_offer(&thief, &other, &stolen, 1, true, states));
+    EXPECT(!trainer_offer(&thief, &stolen, 1, true, states));
     EXPECT(thief.err.code == CAIRN_FORBIDDEN && strstr(thief.err.message, "llm/seven"));
-    REQUIRE(trainer_offer(&owner, &options, &save, 1, true, states));
-    EXPECT_EQ_TEXT(states[0], "continues");
-    EXPECT_EQ_TEXT(trainer_verdict(&owner, save.number, 10000, state), "committed");
+    EXPECT_OFFER(&owner, &save, true, "continues");
+    EXPECT_VERDICT(&owner, save.number, "committed");
 }
 
 TEST(f_another_process_of_the_rank_cannot_offer_its_save) {
-    NEEDS_POINTS();
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
-    struct trainer_save save;
-    char states[1][32], proc[CAIRN_UUID_TEXT_BYTES], state[32];
-    REQUIRE(world_open(&world, &(struct world_options){.fault = "put:*part-0*:1:hang"}));
-    struct trainer_options options = options_of(&world);
-    REQUIRE(trainer_open(&trainer, &options));
-    REQUIRE(trainer_save(&trainer, 1, 0, 1, 1000, &save));
-    world_uploader_kill(&world);
-    REQUIRE(world_uploader_start(&world, NULL, NULL));
+    FAULTY_WORLD("put:*part-0*:1:hang");
+    char states[1][32], proc[CAIRN_UUID_TEXT_BYTES];
+    TRAINER_AS(trainer, options_of(&world));
+    SAVE(save, &trainer, 1, 0, 1, 1000);
+    REQUIRE(world_uploader_restart(&world));
     memcpy(proc, trainer.proc, sizeof(proc));
     cairn_uuid_random(trainer.proc);
-    EXPECT(!trainer_offer(&trainer, &options, &save, 1, true, states));
+    EXPECT(!trainer_offer(&trainer, &save, 1, true, states));
     EXPECT(trainer.err.code == CAIRN_FORBIDDEN && strstr(trainer.err.message, "process"));
     memcpy(trainer.proc, proc, sizeof(proc));
-    REQUIRE(trainer_offer(&trainer, &options, &save, 1, true, states));
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+    REQUIRE(trainer_offer(&trainer, &save, 1, true, states));
+    EXPECT_VERDICT(&trainer, save.number, "committed");
 }
 
 /* The cancel was given while the uploader was away, so it comes as a count (Q8). */
-TEST(v28_a_cancel_that_reaches_the_next_uploader_ends_the_sealed_save_as_failed) /* Q44 */
-{
-    NEEDS_POINTS();
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
-    struct trainer_save save;
-    char states[1][32], state[32];
-    REQUIRE(world_open(&world, &(struct world_options){.fault = "put:*part-0*:1:hang"}));
-    struct trainer_options options = options_of(&world);
-    REQUIRE(trainer_open(&trainer, &options));
-    REQUIRE(trainer_save(&trainer, 1, 0, 1, 1000, &save));
+TEST(v28_a_cancel_that_reaches_the_next_uploader_ends_the_sealed_save_as_failed) { /* Q44 */
+    FAULTY_WORLD("put:*part-0*:1:hang");
+    TRAINER_AS(trainer, options_of(&world));
+    SAVE(save, &trainer, 1, 0, 1, 1000);
     world_uploader_kill(&world);
     REQUIRE(world_uploader_start(&world, NULL, "put:*:*:delay@500"));
-    REQUIRE(trainer_offer(&trainer, &options, &save, 1, true, states));
-    EXPECT_EQ_TEXT(states[0], "continues");
+    EXPECT_OFFER(&trainer, &save, true, "continues");
     CAIRN_AUTO_JSON json_t *ok =
         trainer_call(&trainer, json_pack("{s:s, s:i, s:i, s:s}", "t", "count", "step", 1, "n", 1,
                                          "reason", "cancelled meanwhile"));
     EXPECT(ok != NULL);
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "failed");
-    EXPECT(world_await_state(&world, save.version, "aborting", 5000));
+    EXPECT_VERDICT(&trainer, save.number, "failed");
+    EXPECT_STATE(&world, save.version, "aborting");
 }

@@ -3,9 +3,6 @@
 /* What the journal has acknowledged is there after a power cut. */
 #include "tests/support/power.h"
 
-#include <poll.h>
-#include <sys/stat.h>
-
 #include "common/log.h"
 #include "tests/harness.h"
 #include "uploader/journal/journal.h"
@@ -48,15 +45,12 @@ static bool was_rewritten(struct cairn_up_journal *journal, uint64_t bytes_befor
 }
 
 /* Two in three entries are closed again, so that the journal is rewritten on the way. */
-TEST(an_acknowledged_record_is_there_after_a_power_cut) /* journal.h#3, journal.h#4 */
-{
+TEST(an_acknowledged_record_is_there_after_a_power_cut, err) { /* journal.h#3, journal.h#4 */
     struct cairn_up_journal *journal = NULL;
-    struct cairn_error err = {0};
     struct seen seen = {0};
-    char folder[300];
     static char blob[200];
     cairn_log_start("test", CAIRN_LOG_ERROR, 2);
-    snprintf(folder, sizeof(folder), "%s/journal", cairn_test_folder());
+    const char *folder = TEXT("%s/journal", cairn_test_folder());
     REQUIRE(mkdir(folder, 0700) == 0);
     cairn_power_start();
     REQUIRE_OK(open_at(folder, &seen, &journal, &err));
@@ -77,8 +71,7 @@ TEST(an_acknowledged_record_is_there_after_a_power_cut) /* journal.h#3, journal.
         bool rewritten = was_rewritten(journal, bytes_before);
         rewrites += rewritten;
         if (i % 10 && !rewritten) continue;
-        char image[400];
-        snprintf(image, sizeof(image), "%s/image-%" PRIu64, cairn_test_folder(), i);
+        const char *image = TEXT("%s/image-%" PRIu64, cairn_test_folder(), i);
         REQUIRE(cairn_power_cut(folder, image));
         struct cairn_up_journal *after = NULL;
         struct seen found = {0};

@@ -2,22 +2,14 @@
 /* ctest: races="full: as uploader/restage" */
 /* Q46, V30: whose an object is where the store keeps no token. The journal's word `durable` stands
  * for it; without that, length and bytes of what is there are compared by reading it. */
-#include <errno.h>
-#include <fcntl.h>
-#include <ftw.h>
-#include <sched.h>
 #include <sys/mount.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "common/file.h"
 #include "tests/uploader/trainer.h"
 
 /* A file system without user attributes under the store's folder, seen by this process and those
  * that it starts, and gone with them. What it could not do is in ret_why. */
 static bool mount_plain(char ret_why[200]) {
-    char folder[320];
-    snprintf(folder, sizeof(folder), "%s/store", cairn_test_folder());
+    const char *folder = TEXT("%s/store", cairn_test_folder());
     const char *step = "a mount namespace";
     bool ok = unshare(geteuid() ? CLONE_NEWUSER | CLONE_NEWNS : CLONE_NEWNS) == 0;
     if (ok) step = "a private mount tree";
@@ -29,8 +21,7 @@ static bool mount_plain(char ret_why[200]) {
     return ok;
 }
 static void unmount(const bool *mounted) {
-    char folder[320];
-    snprintf(folder, sizeof(folder), "%s/store", cairn_test_folder());
+    const char *folder = TEXT("%s/store", cairn_test_folder());
     if (*mounted) umount2(folder, MNT_DETACH);
 }
 /* First in a test, so that it goes away last. */
@@ -39,30 +30,20 @@ static void unmount(const bool *mounted) {
     __attribute__((cleanup(unmount))) const bool mounted = mount_plain(why_not);                   \
     if (!mounted) SKIP(why_not)
 
-TEST(v30_a_server_restart_fails_no_durable_save_where_no_token_is_kept) /* Q19 */
-{
+TEST(v30_a_server_restart_fails_no_durable_save_where_no_token_is_kept) { /* Q19 */
     NEEDS_PLAIN_STORE();
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) first = {0};
-    CAIRN_AUTO(trainer) second = {0};
-    REQUIRE(world_open(&world, &(struct world_options){0}));
-    struct trainer_options options = {
-        .socket = world.socket_path, .job = "job-1", .world_size = 2, .local_world_size = 2};
-    REQUIRE(trainer_open(&first, &options));
-    options.rank = 1;
-    REQUIRE(trainer_open(&second, &options));
-    struct trainer_save a, b;
+    WORLD();
+    TRAINER(first, RANK_OF_TWO(0));
+    TRAINER(second, RANK_OF_TWO(1));
     char state[32];
-    REQUIRE(trainer_save(&first, 7, 0, 2, 1500000, &a));
-    CAIRN_AUTO_JSON json_t *durable = trainer_event(&first, "durable", a.number, 5000);
-    EXPECT(durable != NULL);
+    SAVE(a, &first, 7, 0, 2, 1500000);
+    EXPECT_EVENT(&first, "durable", a.number);
     EXPECT_EQ_TEXT(trainer_verdict(&first, a.number, 500, state), "none");
-    world_server_kill(&world);
-    REQUIRE(world_server_start(&world));
+    REQUIRE(world_server_restart(&world));
     EXPECT_EQ_TEXT(trainer_verdict(&first, a.number, 1500, state), "none"); /* asked again since */
-    REQUIRE(trainer_save(&second, 7, 0, 1, 1000, &b));
-    EXPECT_EQ_TEXT(trainer_verdict(&first, a.number, 15000, state), "committed");
-    EXPECT_EQ_TEXT(trainer_verdict(&second, b.number, 15000, state), "committed");
+    SAVE(b, &second, 7, 0, 1, 1000);
+    EXPECT_VERDICT(&first, a.number, "committed");
+    EXPECT_VERDICT(&second, b.number, "committed");
 }
 
 static bool has_ended(void *owner) {
@@ -75,20 +56,15 @@ static bool has_ended(void *owner) {
 
 /* crash_at: behind the moment when the object got its name. */
 static void recovers_what_has_its_name(const char *crash_at, uint64_t bytes) {
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
-    struct trainer_options options = {.job = "job-1", .bytes = 16 * CAIRN_MIB};
-    REQUIRE(world_open(&world, &(struct world_options){.crash_at = crash_at, .fault = LATE}));
-    options.socket = world.socket_path;
-    REQUIRE(trainer_open(&trainer, &options));
-    struct trainer_save save;
-    REQUIRE(trainer_save(&trainer, 1, 0, 1, bytes, &save));
-    REQUIRE(world_await(has_ended, &world, 10000));
+    WORLD_WITH(.crash_at = crash_at, .fault = LATE);
+    TRAINER(trainer, .job = "job-1", .bytes = 16 * CAIRN_MIB);
+    SAVE(save, &trainer, 1, 0, 1, bytes);
+    REQUIRE_AWAIT(has_ended(&world));
     world_uploader_kill(&world);
     cairn_trainer_release(&trainer); /* nobody brings the bytes again */
     trainer = (struct cairn_trainer){0};
     REQUIRE(world_uploader_start(&world, NULL, NULL));
-    EXPECT(world_await_state(&world, save.version, "committed", 10000));
+    EXPECT_STATE(&world, save.version, "committed");
 }
 
 TEST(v30_what_was_completed_before_a_death_is_read_and_is_durable) {
@@ -129,37 +105,27 @@ TEST(v30_other_bytes_of_the_same_length_are_not_taken_for_ours) {
         &world, &(struct world_options){.crash_at = "uploader.complete.done", .fault = LATE}));
     options.socket = world.socket_path;
     REQUIRE(trainer_open(&trainer, &options));
-    struct trainer_save save;
-    REQUIRE(trainer_save(&trainer, 1, 0, 1, 9000000, &save));
-    REQUIRE(world_await(has_ended, &world, 10000));
+    SAVE(save, &trainer, 1, 0, 1, 9000000);
+    REQUIRE_AWAIT(has_ended(&world));
     world_uploader_kill(&world);
     char path[600];
     REQUIRE(largest_file(world.store_path, path));
     CAIRN_AUTO_FD fd = open(path, O_WRONLY);
     REQUIRE(pwrite(fd, "X", 1, 8500000) == 1);
-    cairn_trainer_release(&trainer);
-    trainer = (struct cairn_trainer){0};
+    trainer_drop(&trainer);
     REQUIRE(world_uploader_start(&world, NULL, NULL));
-    EXPECT(world_await_state(&world, save.version, "aborting", 10000));
+    EXPECT_STATE(&world, save.version, "aborting");
 }
 
 /* How long is said by store/multipart.c; after that it fails by name (store/multipart). */
 TEST(n04_a_store_that_becomes_read_only_is_waited_for_and_what_was_staged_is_committed) {
     NEEDS_PLAIN_STORE();
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
-    struct trainer_options options = {.job = "job-1"};
-    REQUIRE(world_open(&world, &(struct world_options){0}));
-    options.socket = world.socket_path;
-    REQUIRE(trainer_open(&trainer, &options));
-    struct trainer_save save;
-    char state[32];
+    JOB();
     REQUIRE(mount("none", world.store_path, "ramfs", MS_REMOUNT | MS_RDONLY, NULL) == 0);
-    REQUIRE(trainer_save(&trainer, 1, 0, 1, 1500000, &save));
+    SAVE(save, &trainer, 1, 0, 1, 1500000);
     CAIRN_AUTO_JSON json_t *early = trainer_event(&trainer, "verdict", save.number, 2000);
     EXPECT(early == NULL);
     REQUIRE(mount("none", world.store_path, "ramfs", MS_REMOUNT, NULL) == 0);
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 20000, state), "committed");
-    REQUIRE(trainer_save(&trainer, 2, 0, 1, 1500000, &save));
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+    EXPECT_VERDICT(&trainer, save.number, "committed");
+    COMMIT(save, &trainer, 2, 0, 1, 1500000);
 }

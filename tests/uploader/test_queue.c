@@ -3,15 +3,10 @@
  * was. */
 #include "uploader/send/shards.h"
 
-#include <stdlib.h>
-
-#include "common/clock.h"
-#include "common/text.h"
 #include "store/open.h"
 #include "tests/harness.h"
 
 #define ASLEEP_MS 50
-#define AWAKE_MS 20000 /* no machine is that busy */
 
 static struct cairn_error err; /* of the last call */
 
@@ -65,8 +60,7 @@ static bool is_woken(struct scene *scene, uint32_t wait_ms) {
     return cairn_mono_ms() < since_ms + wait_ms;
 }
 
-TEST(what_frames_make_ready_wakes_the_senders_once_behind_the_last_of_them) /* shards.h#4 */
-{
+TEST(what_frames_make_ready_wakes_the_senders_once_behind_the_last_of_them) { /* shards.h#4 */
     SCENE(scene);
     REQUIRE(scene != NULL);
     REQUIRE(start(scene) && make(scene, 0, 1000));
@@ -79,7 +73,7 @@ TEST(what_frames_make_ready_wakes_the_senders_once_behind_the_last_of_them) /* s
     REQUIRE(!cairn_up_shard_ready(queue, scene->shards[0], 1000, crc, 1, &err));
     EXPECT(!is_woken(scene, ASLEEP_MS)); /* a seal may be the next frame */
     cairn_up_queue_wake_due(queue);
-    EXPECT(is_woken(scene, AWAKE_MS));
+    EXPECT(is_woken(scene, (uint32_t)cairn_test_hang_ms()));
     cairn_up_queue_wake_due(queue);
     EXPECT(!is_woken(scene, ASLEEP_MS));
 }
@@ -91,7 +85,7 @@ TEST(an_empty_shard_is_due_as_soon_as_it_is_described) {
     cairn_up_queue_add_unstaged(scene->up.queue, scene->shards[0]);
     EXPECT(!is_woken(scene, ASLEEP_MS));
     cairn_up_queue_wake_due(scene->up.queue);
-    EXPECT(is_woken(scene, AWAKE_MS));
+    EXPECT(is_woken(scene, (uint32_t)cairn_test_hang_ms()));
 }
 
 TEST(what_no_frame_did_wakes_the_senders_at_once) {
@@ -99,7 +93,7 @@ TEST(what_no_frame_did_wakes_the_senders_at_once) {
     REQUIRE(scene != NULL);
     REQUIRE(start(scene) && make(scene, 0, 1000));
     cairn_up_queue_add(scene->up.queue, scene->shards[0]);
-    EXPECT(is_woken(scene, AWAKE_MS));
+    EXPECT(is_woken(scene, (uint32_t)cairn_test_hang_ms()));
     cairn_up_queue_admit(scene->up.queue);
-    EXPECT(is_woken(scene, AWAKE_MS));
+    EXPECT(is_woken(scene, (uint32_t)cairn_test_hang_ms()));
 }

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads through the uploader: right bytes or a named failure. */
-#include <unistd.h>
-
-#include "common/file.h"
 #include "tests/uploader/restored.h"
 
 static const struct cairn_view none = {NULL, 0};
@@ -10,15 +7,9 @@ static const struct cairn_view none = {NULL, 0};
 /* What is restored here comes from the store. */
 static const char *const from_store[] = {"--memory-tier=0", NULL};
 
-TEST(any_ranges_come_back_as_they_were_saved) /* P3 */
-{
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
-    struct trainer_save save;
-    REQUIRE(world_open(&world, &(struct world_options){.uploader_args = from_store}));
-    REQUIRE(saved(&world, &trainer, &save));
-    AUTO_RESTORED restored = {0};
-    REQUIRE(restore(&trainer, "latest", NULL, &restored) == CAIRN_OK);
+TEST(any_ranges_come_back_as_they_were_saved) { /* P3 */
+    SAVED_WORLD();
+    RESTORED(restored, &trainer, "latest");
     EXPECT_EQ_TEXT(restored.manifest.id.text, save.version);
     EXPECT_EQ_U64(restored.manifest.shard_count, 2);
     REQUIRE(open_window(&trainer, 8 * CAIRN_MIB));
@@ -45,13 +36,8 @@ TEST(any_ranges_come_back_as_they_were_saved) /* P3 */
 }
 
 TEST(ranges_outside_shard_or_window_are_refused) {
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
-    struct trainer_save save;
-    REQUIRE(world_open(&world, &(struct world_options){.uploader_args = from_store}));
-    REQUIRE(saved(&world, &trainer, &save));
-    AUTO_RESTORED restored = {0};
-    REQUIRE(restore(&trainer, "1", NULL, &restored) == CAIRN_OK);
+    SAVED_WORLD();
+    RESTORED(restored, &trainer, "1");
     const struct range fine = {0, 0, 10, 0};
     EXPECT(read_ranges(&trainer, &restored, &fine, 1) == CAIRN_INVALID); /* no window yet */
     REQUIRE(open_window(&trainer, 2 * CAIRN_MIB));
@@ -71,16 +57,10 @@ TEST(ranges_outside_shard_or_window_are_refused) {
     EXPECT(restore(&trainer, "1", "torch-7", &restored) == CAIRN_UNSUPPORTED);
 }
 
-TEST(n03_a_flipped_byte_is_named_by_run_step_shard_and_range) /* P3, N03 */
-{
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
-    struct trainer_save save;
-    REQUIRE(world_open(&world, &(struct world_options){.uploader_args = from_store}));
-    REQUIRE(saved(&world, &trainer, &save));
+TEST(n03_a_flipped_byte_is_named_by_run_step_shard_and_range) { /* P3, N03 */
+    SAVED_WORLD();
     damage(&world, &save, "data/rank-00000/part-1.bin", 1500000);
-    AUTO_RESTORED restored = {0};
-    REQUIRE(restore(&trainer, "latest", NULL, &restored) == CAIRN_OK);
+    RESTORED(restored, &trainer, "latest");
     REQUIRE(open_window(&trainer, 8 * CAIRN_MIB));
     const struct range good = {1, 0, 1000, 0}, whole = {1, 0, SHARD_BYTES, 0},
                        inside = {1, 1400000, 7, 0};
@@ -93,17 +73,10 @@ TEST(n03_a_flipped_byte_is_named_by_run_step_shard_and_range) /* P3, N03 */
     EXPECT(read_ranges(&trainer, &restored, &inside, 1) == CAIRN_CORRUPT);
 }
 
-TEST(a_byte_that_is_flipped_on_the_way_is_read_again) /* S17 */
-{
+TEST(a_byte_that_is_flipped_on_the_way_is_read_again) { /* S17 */
     NEEDS_POINTS();
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
-    struct trainer_save save;
-    REQUIRE(world_open(&world, &(struct world_options){.fault = "get:*part-0*:1:flip@100",
-                                                       .uploader_args = from_store}));
-    REQUIRE(saved(&world, &trainer, &save));
-    AUTO_RESTORED restored = {0};
-    REQUIRE(restore(&trainer, "latest", NULL, &restored) == CAIRN_OK);
+    SAVED_WORLD(.fault = "get:*part-0*:1:flip@100");
+    RESTORED(restored, &trainer, "latest");
     REQUIRE(open_window(&trainer, 4 * CAIRN_MIB));
     const struct range whole = {0, 0, SHARD_BYTES, 0};
     EXPECT(read_ranges(&trainer, &restored, &whole, 1) == CAIRN_OK);
@@ -121,13 +94,8 @@ struct ranges_seen {
 /* What the S3 server's journal says of the reads of part-0. */
 static struct ranges_seen ranges_seen(struct cairn_up_world *world) {
     struct ranges_seen seen = {0};
-    struct cairn_rest_options options = {.url = world->s3.url, .timeout_ms = 5000};
-    CAIRN_AUTO_PTR(rest) rest = NULL;
     CAIRN_AUTO(buf) lines = {.limit = CAIRN_MIB};
-    struct cairn_error err = {0};
-    EXPECT_CODE(cairn_rest_new(&options, &rest, &err), CAIRN_OK);
-    EXPECT_CODE(cairn_rest_bytes(rest, "GET", "/-/journal", NULL, none, NULL, &lines, &err),
-                CAIRN_OK);
+    (void)world_page(world, world->s3.url, "/-/journal", &lines);
     for (char *at = lines.data, *end; at && (end = strchr(at, '\n')); at = end + 1) {
         CAIRN_AUTO_JSON json_t *line = json_loadb(at, (size_t)(end - at), 0, NULL);
         const char *key = json_string_value(json_object_get(line, "key"));
@@ -141,16 +109,9 @@ static struct ranges_seen ranges_seen(struct cairn_up_world *world) {
     return seen;
 }
 
-TEST(a_byte_that_is_flipped_on_the_way_from_s3_comes_over_another_connection) /* S17 */
-{
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
-    struct trainer_save save;
-    REQUIRE(
-        world_open(&world, &(struct world_options){.s3_rules = "", .uploader_args = from_store}));
-    REQUIRE(saved(&world, &trainer, &save));
-    AUTO_RESTORED restored = {0};
-    REQUIRE(restore(&trainer, "latest", NULL, &restored) == CAIRN_OK);
+TEST(a_byte_that_is_flipped_on_the_way_from_s3_comes_over_another_connection) { /* S17 */
+    SAVED_WORLD(.s3_rules = "");
+    RESTORED(restored, &trainer, "latest");
     REQUIRE(open_window(&trainer, 4 * CAIRN_MIB));
     const struct range whole = {0, 0, SHARD_BYTES, 0}, inside = {0, 1200000, 7, 100};
     REQUIRE(world_s3_rules(&world, "op=get key=*part-0* nth=2 : flip@100"));
@@ -173,24 +134,16 @@ TEST(a_byte_that_is_flipped_on_the_way_from_s3_comes_over_another_connection) /*
     EXPECT_EQ_U64(ranges_seen(&world).count, 5);
 }
 
-TEST(a_shard_that_is_replaced_between_two_reads_is_named) /* S17 */
-{
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
-    struct trainer_save save;
-    char path[700];
-    REQUIRE(world_open(&world, &(struct world_options){.uploader_args = from_store}));
-    REQUIRE(saved(&world, &trainer, &save));
-    AUTO_RESTORED restored = {0};
-    REQUIRE(restore(&trainer, "latest", NULL, &restored) == CAIRN_OK);
+TEST(a_shard_that_is_replaced_between_two_reads_is_named, err) { /* S17 */
+    SAVED_WORLD();
+    RESTORED(restored, &trainer, "latest");
     REQUIRE(open_window(&trainer, 4 * CAIRN_MIB));
     const struct range begin = {0, 0, 1000, 0}, whole = {0, 0, SHARD_BYTES, 0};
     EXPECT(read_ranges(&trainer, &restored, &begin, 1) == CAIRN_OK);
     /* By an object of the same bytes: which of the two it is, is what counts. */
     CAIRN_AUTO(buf) bytes = {.limit = 4 * CAIRN_MIB};
-    struct cairn_error err = {0};
-    snprintf(path, sizeof(path), "%s/llm/seven/%012d/%s/data/rank-00000/part-0.bin",
-             world.store_path, 1, save.version);
+    const char *path =
+        TEXT("%s/llm/seven/%012d/%s/data/rank-00000/part-0.bin", world.store_path, 1, save.version);
     REQUIRE_OK(cairn_file_load(path, &bytes, &err));
     REQUIRE_OK(cairn_file_replace(path, cairn_buf_view(&bytes), 0600, &err));
     EXPECT(read_ranges(&trainer, &restored, &whole, 1) == CAIRN_CORRUPT);
@@ -200,17 +153,9 @@ TEST(a_shard_that_is_replaced_between_two_reads_is_named) /* S17 */
 }
 
 TEST(a_version_is_restored_by_the_alias_that_people_gave_it) {
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
-    struct trainer_save save;
-    REQUIRE(world_open(&world, &(struct world_options){.uploader_args = from_store}));
-    REQUIRE(saved(&world, &trainer, &save));
-    struct cairn_rest_options options = {.url = world.server.url, .timeout_ms = 5000};
-    CAIRN_AUTO_PTR(rest) rest = NULL;
+    SAVED_WORLD();
     CAIRN_AUTO_JSON json_t *body = json_pack("{s:s}", "ref", "1");
-    REQUIRE(cairn_rest_new(&options, &rest, &world.err) == CAIRN_OK);
-    REQUIRE(cairn_rest_call(rest, "PUT", "/v1/runs/llm/seven/aliases/prod", body, 0, NULL,
-                            &world.err) == CAIRN_OK);
+    REQUIRE(!world_call(&world, "PUT", "/v1/runs/llm/seven/aliases/prod", body, NULL));
     AUTO_RESTORED restored = {0}, other = {0};
     REQUIRE(restore(&trainer, "prod", NULL, &restored) == CAIRN_OK);
     EXPECT_EQ_TEXT(restored.manifest.id.text, save.version);
@@ -219,19 +164,12 @@ TEST(a_version_is_restored_by_the_alias_that_people_gave_it) {
     EXPECT(restore(&trainer, "../prod", NULL, &other) == CAIRN_INVALID);
 }
 
-TEST(a_missing_shard_is_named) /* S18 */
-{
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
-    struct trainer_save save;
-    char path[700];
-    REQUIRE(world_open(&world, &(struct world_options){.uploader_args = from_store}));
-    REQUIRE(saved(&world, &trainer, &save));
-    snprintf(path, sizeof(path), "%s/llm/seven/%012d/%s/data/rank-00000/part-0.bin",
-             world.store_path, 1, save.version);
+TEST(a_missing_shard_is_named) { /* S18 */
+    SAVED_WORLD();
+    const char *path =
+        TEXT("%s/llm/seven/%012d/%s/data/rank-00000/part-0.bin", world.store_path, 1, save.version);
     EXPECT(unlink(path) == 0);
-    AUTO_RESTORED restored = {0};
-    REQUIRE(restore(&trainer, "latest", NULL, &restored) == CAIRN_OK);
+    RESTORED(restored, &trainer, "latest");
     REQUIRE(open_window(&trainer, 4 * CAIRN_MIB));
     const struct range whole = {0, 0, SHARD_BYTES, 0};
     EXPECT(read_ranges(&trainer, &restored, &whole, 1) == CAIRN_CORRUPT);
@@ -239,18 +177,11 @@ TEST(a_missing_shard_is_named) /* S18 */
     EXPECT(strstr(trainer.err.message, "is missing: expected 2500000 bytes") != NULL);
 }
 
-TEST(a_document_with_a_byte_that_is_flipped_on_the_way_is_read_again) /* S17 */
-{
-    static const char *const documents[] = {"committed.json", "manifest.json", "checksums.bin"};
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
-    struct trainer_save save;
-    REQUIRE(
-        world_open(&world, &(struct world_options){.s3_rules = "", .uploader_args = from_store}));
-    REQUIRE(saved(&world, &trainer, &save));
-    for (size_t i = 0; i < CAIRN_COUNT(documents); i++) {
+TEST(a_document_with_a_byte_that_is_flipped_on_the_way_is_read_again) { /* S17 */
+    SAVED_WORLD(.s3_rules = "");
+    EACH_TEXT(one, "committed.json", "manifest.json", "checksums.bin") {
         char rule[100];
-        snprintf(rule, sizeof(rule), "op=get key=*%s nth=1 : flip@3", documents[i]);
+        snprintf(rule, sizeof(rule), "op=get key=*%s nth=1 : flip@3", one);
         REQUIRE(world_s3_rules(&world, rule));
         AUTO_RESTORED restored = {0};
         EXPECT(restore(&trainer, "latest", NULL, &restored) == CAIRN_OK);
@@ -259,7 +190,7 @@ TEST(a_document_with_a_byte_that_is_flipped_on_the_way_is_read_again) /* S17 */
                                                             (json_int_t)restored.number));
         EXPECT(released != NULL);
         json_decref(released);
-        snprintf(rule, sizeof(rule), "op=get key=*%s : flip@3", documents[i]);
+        snprintf(rule, sizeof(rule), "op=get key=*%s : flip@3", one);
         REQUIRE(world_s3_rules(&world, rule));
         AUTO_RESTORED refused = {0};
         EXPECT(restore(&trainer, "latest", NULL, &refused) == CAIRN_CORRUPT);
@@ -267,11 +198,7 @@ TEST(a_document_with_a_byte_that_is_flipped_on_the_way_is_read_again) /* S17 */
 }
 
 static void expect_disbelief(const char *document) {
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
-    struct trainer_save save;
-    REQUIRE(world_open(&world, &(struct world_options){.uploader_args = from_store}));
-    REQUIRE(saved(&world, &trainer, &save));
+    SAVED_WORLD();
     damage(&world, &save, document, 3);
     AUTO_RESTORED restored = {0};
     EXPECT(restore(&trainer, "latest", NULL, &restored) != CAIRN_OK);
@@ -284,25 +211,18 @@ TEST(a_damaged_manifest_is_never_believed) {
 TEST(damaged_checksums_are_never_believed) {
     expect_disbelief("checksums.bin");
 }
-TEST(a_damaged_record_is_never_believed) {
-    expect_disbelief("committed.json");
-}
+CASE(a_damaged_record_is_never_believed, expect_disbelief("committed.json"));
 
 TEST(a_resume_is_restored_while_the_server_is_away) {
-    CAIRN_AUTO(up_world) world = {0};
+    WORLD_WITH(.uploader_args = from_store);
     struct trainer_save save;
-    REQUIRE(world_open(&world, &(struct world_options){.uploader_args = from_store}));
     {
         CAIRN_AUTO(trainer) first = {0};
         REQUIRE(saved(&world, &first, &save));
     }
-    CAIRN_AUTO(trainer) next = {0};
-    REQUIRE(trainer_open(
-        &next,
-        &(struct trainer_options){.socket = world.socket_path, .job = "job-2", .no_slabs = true}));
+    TRAINER(next, .job = "job-2", .no_slabs = true);
     world_server_kill(&world);
-    AUTO_RESTORED restored = {0};
-    REQUIRE(restore(&next, "resume", NULL, &restored) == CAIRN_OK);
+    RESTORED(restored, &next, "resume");
     EXPECT_EQ_TEXT(restored.manifest.id.text, save.version);
     REQUIRE(open_window(&next, 4 * CAIRN_MIB));
     const struct range whole = {1, 0, SHARD_BYTES, 0};
@@ -311,11 +231,9 @@ TEST(a_resume_is_restored_while_the_server_is_away) {
 }
 
 TEST(a_list_over_the_socket_has_the_items_of_the_server) {
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
-    CAIRN_AUTO(trainer) reader = {0};
+    WORLD_WITH(.uploader_args = from_store);
+    CAIRN_AUTO(trainer) trainer = {0}, reader = {0};
     struct trainer_save save;
-    REQUIRE(world_open(&world, &(struct world_options){.uploader_args = from_store}));
     REQUIRE(saved(&world, &trainer, &save));
     REQUIRE(trainer_open(&reader, &(struct trainer_options){.socket = world.socket_path}));
     CAIRN_AUTO_JSON json_t *listed =
@@ -342,25 +260,22 @@ static void ask_for_all(struct cairn_trainer *trainer, const struct restored *re
 }
 
 /* The one that is late ends requests that ranks share, and wakes the one that has ended. */
-TEST(a_reader_that_ends_late_at_a_stop_still_finds_the_others) /* K06 */
-{
+TEST(a_reader_that_ends_late_at_a_stop_still_finds_the_others) { /* K06 */
     NEEDS_POINTS();
     CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) first = {0};
-    CAIRN_AUTO(trainer) second = {0};
-    static const char *const args[] = {"--memory-tier=0", "--restore-workers=2",
-                                       "--memory-budget=512MiB", "--drain-timeout=1s", NULL};
-    struct trainer_save save;
+    CAIRN_AUTO(trainer) first = {0}, second = {0};
     char state[32];
     REQUIRE(world_open(&world,
-                       &(struct world_options){.fault = "get:*part-*:*:hang",
-                                               .crash_at = "uploader.fetch.stopping:0:delay=500",
-                                               .uploader_args = args}));
+                       &(struct world_options){
+                           .fault = "get:*part-*:*:hang",
+                           .crash_at = "uploader.fetch.stopping:0:delay=500",
+                           .uploader_args = ARGS("--memory-tier=0", "--restore-workers=2",
+                                                 "--memory-budget=512MiB", "--drain-timeout=1s")}));
     const struct trainer_options options = {
         .socket = world.socket_path, .job = "job-1", .bytes = 6 * CAIRN_MIB};
     REQUIRE(trainer_open(&first, &options));
-    REQUIRE(trainer_save(&first, 1, 0, HUNG_SHARDS, HUNG_BYTES, &save));
-    REQUIRE(!strcmp(trainer_verdict(&first, save.number, 10000, state), "committed"));
+    SAVE(save, &first, 1, 0, HUNG_SHARDS, HUNG_BYTES);
+    REQUIRE(!strcmp(trainer_verdict(&first, save.number, HANG_MS, state), "committed"));
     REQUIRE(trainer_open(&second, &(struct trainer_options){.socket = world.socket_path}));
     AUTO_RESTORED restored = {0};
     AUTO_RESTORED other = {0};
@@ -383,14 +298,13 @@ static void release(struct cairn_trainer *trainer, const struct restored *restor
 TEST(a_request_that_outlives_all_who_wanted_it_keeps_what_it_writes_to) {
     NEEDS_POINTS();
     CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) first = {0};
-    CAIRN_AUTO(trainer) second = {0};
+    CAIRN_AUTO(trainer) first = {0}, second = {0};
     struct trainer_save save;
-    static const char *const args[] = {"--memory-tier=0", "--memory-budget=512MiB",
-                                       "--drain-timeout=1s", NULL};
     REQUIRE(world_open(
-        &world, &(struct world_options){.fault = "get:*part-0*:1:delay@3000; get:*part-0*:2:hang",
-                                        .uploader_args = args}));
+        &world,
+        &(struct world_options){.fault = "get:*part-0*:1:delay@3000; get:*part-0*:2:hang",
+                                .uploader_args = ARGS("--memory-tier=0", "--memory-budget=512MiB",
+                                                      "--drain-timeout=1s")}));
     REQUIRE(saved(&world, &first, &save));
     damage(&world, &save, "data/rank-00000/part-0.bin", 100);
     REQUIRE(trainer_open(&second, &(struct trainer_options){.socket = world.socket_path}));

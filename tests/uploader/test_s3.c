@@ -2,12 +2,7 @@
 /* ctest: seconds=50 */
 /* The same promises over S3: an S3 server that checks every signature and checksum, and fails on
  * request. */
-#include <errno.h>
-#include <sched.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "common/clock.h"
 #include "tests/uploader/trainer.h"
 
 #define SHARD_BYTES (11 * CAIRN_MIB + 333) /* three parts of 5 MiB at most */
@@ -18,145 +13,98 @@ static struct trainer_options rank_of(const struct cairn_up_world *world) {
 }
 
 static void expect_committed(const char *rules) {
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
-    REQUIRE(world_open(&world, &(struct world_options){.s3_rules = rules}));
-    struct trainer_options options = rank_of(&world);
-    REQUIRE(trainer_open(&trainer, &options));
-    struct trainer_save save;
-    char state[32];
-    REQUIRE(trainer_save(&trainer, 1, 0, 2, SHARD_BYTES, &save));
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 20000, state), "committed");
+    WORLD_WITH(.s3_rules = rules);
+    TRAINER_AS(trainer, rank_of(&world));
+    COMMITTED(save, &trainer, 1, 0, 2, SHARD_BYTES);
 }
 
-TEST(a_save_in_parts_is_committed_over_s3) {
-    expect_committed("");
-}
-TEST(a_lost_reply_to_complete_is_no_failure) {
-    expect_committed("op=complete nth=1 : lose-reply");
-}
-TEST(a_lost_reply_to_a_part_is_no_failure) {
-    expect_committed("op=part nth=2 : lose-reply");
-}
-TEST(a_store_that_is_slow_down_for_a_while_is_waited_for) {
-    expect_committed("op=part nth=1-3 : status=503/SlowDown");
-}
+CASE(a_save_in_parts_is_committed_over_s3, expect_committed(""));
+CASE(a_lost_reply_to_complete_is_no_failure, expect_committed("op=complete nth=1 : lose-reply"));
+CASE(a_lost_reply_to_a_part_is_no_failure, expect_committed("op=part nth=2 : lose-reply"));
+CASE(a_store_that_is_slow_down_for_a_while_is_waited_for,
+     expect_committed("op=part nth=1-3 : status=503/SlowDown"));
 
-TEST(a_kill_in_mid_upload_goes_on_where_the_parts_stopped) /* Q17 */
-{
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
-    REQUIRE(
-        world_open(&world, &(struct world_options){.s3_rules = "op=part nth=3+ : stall@0/60000"}));
-    struct trainer_options options = rank_of(&world);
-    REQUIRE(trainer_open(&trainer, &options));
-    struct trainer_save save;
-    char states[1][32], state[32];
-    REQUIRE(trainer_save(&trainer, 1, 0, 1, SHARD_BYTES, &save));
-    CAIRN_AUTO_JSON json_t *released = trainer_event(&trainer, "released", save.number, 10000);
-    EXPECT(released != NULL);
+TEST(a_kill_in_mid_upload_goes_on_where_the_parts_stopped) { /* Q17 */
+    WORLD_WITH(.s3_rules = "op=part nth=3+ : stall@0/60000");
+    TRAINER_AS(trainer, rank_of(&world));
+    char states[1][32];
+    SAVE(save, &trainer, 1, 0, 1, SHARD_BYTES);
+    EXPECT_EVENT(&trainer, "released", save.number);
     world_uploader_kill(&world);
     REQUIRE(world_s3_rules(&world, "op=create : status=500/InternalError"));
     REQUIRE(world_uploader_start(&world, NULL, NULL));
-    REQUIRE(trainer_offer(&trainer, &options, &save, 1, true, states));
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 20000, state), "committed");
+    REQUIRE(trainer_offer(&trainer, &save, 1, true, states));
+    EXPECT_VERDICT(&trainer, save.number, "committed");
 }
 
-TEST(what_s3_holds_whole_needs_no_trainer_after_a_restart) /* V18 */
-{
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
-    REQUIRE(world_open(&world, &(struct world_options){.s3_rules = "op=complete : stall@0/60000"}));
-    struct trainer_options options = rank_of(&world);
-    REQUIRE(trainer_open(&trainer, &options));
-    struct trainer_save save;
-    REQUIRE(trainer_save(&trainer, 1, 0, 1, SHARD_BYTES, &save));
+TEST(what_s3_holds_whole_needs_no_trainer_after_a_restart) { /* V18 */
+    WORLD_WITH(.s3_rules = "op=complete : stall@0/60000");
+    TRAINER_AS(trainer, rank_of(&world));
+    SAVE(save, &trainer, 1, 0, 1, SHARD_BYTES);
     for (int i = 0; i < 3; i++) {
-        CAIRN_AUTO_JSON json_t *released = trainer_event(&trainer, "released", save.number, 10000);
-        REQUIRE(released != NULL);
+        REQUIRE_EVENT(&trainer, "released", save.number);
     }
     world_uploader_kill(&world);
-    cairn_trainer_release(&trainer);
-    trainer = (struct cairn_trainer){0};
+    trainer_drop(&trainer);
     REQUIRE(world_s3_rules(&world, ""));
     REQUIRE(world_uploader_start(&world, NULL, NULL));
-    EXPECT(world_await_state(&world, save.version, "committed", 20000));
+    EXPECT_STATE(&world, save.version, "committed");
 }
 
 /* The slab holds other bytes before its part goes out; nobody but the uploader compares them with
  * what was staged. */
 static void expect_source_changed(const char *checksum, uint64_t bytes) {
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
     const char *const args[] = {checksum, NULL};
-    REQUIRE(world_open(&world, &(struct world_options){.s3_rules = "op=create nth=1 : delay=500; "
-                                                                   "op=put key=*rank-* nth=1 : "
-                                                                   "status=503/SlowDown, delay=500",
-                                                       .uploader_args = args}));
-    struct trainer_options options = rank_of(&world);
-    REQUIRE(trainer_open(&trainer, &options));
-    struct trainer_save save;
-    REQUIRE(trainer_save(&trainer, 1, 0, 1, bytes, &save));
+    WORLD_WITH(.s3_rules = "op=create nth=1 : delay=500; "
+                           "op=put key=*rank-* nth=1 : "
+                           "status=503/SlowDown, delay=500",
+               .uploader_args = args);
+    TRAINER_AS(trainer, rank_of(&world));
+    SAVE(save, &trainer, 1, 0, 1, bytes);
     trainer.slabs[0].data[bytes - 1] ^= 1;
-    CAIRN_AUTO_JSON json_t *verdict = trainer_event(&trainer, "verdict", save.number, 20000);
+    CAIRN_AUTO_JSON json_t *verdict = trainer_event(&trainer, "verdict", save.number, HANG_MS);
     EXPECT_EQ_TEXT(json_string_value(json_object_get(verdict, "state")), "failed");
     EXPECT_EQ_TEXT(json_string_value(json_object_get(verdict, "code")), "source-changed");
-    EXPECT(world_await_state(&world, save.version, "aborting", 5000));
+    EXPECT_STATE(&world, save.version, "aborting");
 }
 
-TEST(v26_a_slab_that_is_overwritten_fails_the_save_where_the_store_checks_crc32c) {
-    expect_source_changed("--checksum=crc32c", SHARD_BYTES);
-}
-TEST(v26_a_slab_that_is_overwritten_fails_the_save_where_the_store_checks_md5) { /* Q42 */
-    expect_source_changed("--checksum=md5", SHARD_BYTES);
-}
-TEST(v26_a_slab_that_is_overwritten_fails_the_save_where_the_store_checks_nothing) { /* Q42 */
-    expect_source_changed("--checksum=none", SHARD_BYTES);
-}
-TEST(v26_a_slab_that_is_overwritten_fails_a_shard_of_one_put_where_md5_is_checked) { /* Q42 */
-    expect_source_changed("--checksum=md5", 300000);
-}
-TEST(v26_a_slab_that_is_overwritten_fails_a_shard_of_one_put_where_nothing_is_checked) { /* Q42 */
-    expect_source_changed("--checksum=none", 300000);
-}
+CASE(v26_a_slab_that_is_overwritten_fails_the_save_where_the_store_checks_crc32c,
+     expect_source_changed("--checksum=crc32c", SHARD_BYTES));
+CASE(v26_a_slab_that_is_overwritten_fails_the_save_where_the_store_checks_md5,
+     expect_source_changed("--checksum=md5", SHARD_BYTES)); /* Q42 */
+CASE(v26_a_slab_that_is_overwritten_fails_the_save_where_the_store_checks_nothing,
+     expect_source_changed("--checksum=none", SHARD_BYTES)); /* Q42 */
+CASE(v26_a_slab_that_is_overwritten_fails_a_shard_of_one_put_where_md5_is_checked,
+     expect_source_changed("--checksum=md5", 300000)); /* Q42 */
+CASE(v26_a_slab_that_is_overwritten_fails_a_shard_of_one_put_where_nothing_is_checked,
+     expect_source_changed("--checksum=none", 300000)); /* Q42 */
 
 static bool copy_is_there(void *owner) {
     return cairn_daemon_logged(&((struct cairn_up_world *)owner)->server, "attempt.copy_there");
 }
 
-TEST(a_copy_of_an_attempts_record_that_is_not_taken_holds_its_call_for_moments) /* Q5 */
-{
+TEST(a_copy_of_an_attempts_record_that_is_not_taken_holds_its_call_for_moments) { /* Q5 */
     CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
     struct world_options full = {.s3_rules = "op=put key=*.copy.json : status=503/SlowDown"};
     REQUIRE(world_open(&world, &full));
-    struct trainer_options options = {.socket = world.socket_path, .job = "job-1"};
-    uint64_t from_ms = cairn_mono_ms();
-    REQUIRE(trainer_open(&trainer, &options));
-    EXPECT(cairn_mono_ms() - from_ms < 15000);
+    TRAINER(trainer, .job = "job-1");
     EXPECT(cairn_daemon_logged(&world.server, "attempt.copy_late"));
     EXPECT(!copy_is_there(&world));
     REQUIRE(world_s3_rules(&world, ""));
-    EXPECT(world_await(copy_is_there, &world, 90000));
+    AWAIT(copy_is_there(&world));
 }
 
-TEST(a_refused_part_does_not_wait_for_the_other_parts_of_its_shard) /* uploader/send/send.h#4 */
-{
+TEST(a_refused_part_does_not_wait_for_the_other_parts_of_its_shard) { /* uploader/send/send.h#4 */
     CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
-    struct world_options slow = {.s3_rules = "op=part part=1 : delay=8000\n"
+    struct world_options slow = {.s3_rules = "op=part part=1 : held\n"
                                              "op=part part=2 : status=403/AccessDenied"};
     REQUIRE(world_open(&world, &slow));
-    struct trainer_options options = rank_of(&world);
-    struct trainer_save save;
-    char state[32];
-    REQUIRE(trainer_open(&trainer, &options));
-    REQUIRE(trainer_save(&trainer, 1, 0, 1, SHARD_BYTES, &save));
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 5000, state), "failed");
+    TRAINER_AS(trainer, rank_of(&world));
+    SAVE(save, &trainer, 1, 0, 1, SHARD_BYTES);
+    EXPECT_VERDICT(&trainer, save.number, "failed");
 }
 
-TEST(an_attempt_that_is_answered_while_the_uploader_stops_ends_nothing_else) /* U09 */
-{
+TEST(an_attempt_that_is_answered_while_the_uploader_stops_ends_nothing_else) { /* U09 */
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     struct world_options late = {.s3_rules = "op=put key=*.copy.json : status=503/SlowDown"};

@@ -2,9 +2,6 @@
 /* What is kept of the store's refusals. */
 #include "uploader/saves/save.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "tests/harness.h"
 
 TEST(of_each_shard_and_part_the_last_error_is_kept_and_counted) { /* save.h#6 */
@@ -18,11 +15,9 @@ TEST(of_each_shard_and_part_the_last_error_is_kept_and_counted) { /* save.h#6 */
     EXPECT_EQ_TEXT(newest->shard, "a");
     EXPECT_EQ_U64(newest->part, 1);
     EXPECT_EQ_TEXT(newest->text, "timeout");
-    EXPECT_EQ_U64(newest->tries, 2);
-    EXPECT_EQ_U64(newest->at_ms, 40);
+    EXPECT_ALL_U64(newest->tries, 2, newest->at_ms, 40);
     EXPECT_EQ_TEXT(errors.items[1].shard, "b");
-    EXPECT_EQ_U64(errors.items[2].part, 2);
-    EXPECT_EQ_U64(errors.items[2].tries, 1);
+    EXPECT_ALL_U64(errors.items[2].part, 2, errors.items[2].tries, 1);
 }
 
 TEST(the_error_that_is_longest_ago_makes_room) { /* save.h#6 */

@@ -14,51 +14,39 @@ static json_t *freed(struct cairn_trainer *trainer, uint32_t ms) {
 TEST(a_slab_is_given_back_after_its_shards_are_durable_and_not_before) {
     NEEDS_POINTS();
     CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
     REQUIRE(world_open(
         &world, &(struct world_options){.crash_at = "uploader.part.answered:1:delay=" HELD_MS}));
-    struct trainer_options options = {.socket = world.socket_path, .job = "job-1"};
-    REQUIRE(trainer_open(&trainer, &options));
-    struct trainer_save save;
-    REQUIRE(trainer_save(&trainer, 1, 0, 1, 100000, &save));
+    TRAINER(trainer, .job = "job-1");
+    SAVE(save, &trainer, 1, 0, 1, 100000);
     CAIRN_AUTO_JSON json_t *early = freed(&trainer, LOOK_MS);
     EXPECT(early == NULL);
-    CAIRN_AUTO_JSON json_t *durable = trainer_event(&trainer, "durable", save.number, 10000);
+    CAIRN_AUTO_JSON json_t *durable = trainer_event(&trainer, "durable", save.number, HANG_MS);
     CAIRN_AUTO_JSON json_t *late = freed(&trainer, 10000);
     EXPECT(durable != NULL && late != NULL);
 }
 
-TEST(a_slab_is_not_given_back_while_a_request_carries_its_bytes) /* Q20, uploader/send/send.h#4 */
-{
+TEST(a_slab_is_not_given_back_while_a_request_carries_its_bytes) { /* Q20, uploader/send/send.h#4 */
     NEEDS_POINTS();
     CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
     REQUIRE(world_open(
         &world, &(struct world_options){.crash_at = "uploader.part.answered:1:delay=" HELD_MS}));
-    struct trainer_options options = {.socket = world.socket_path, .job = "job-1"};
-    REQUIRE(trainer_open(&trainer, &options));
-    struct trainer_save save;
-    REQUIRE(trainer_begin(&trainer, 1, 1, &save));
+    TRAINER(trainer, .job = "job-1");
+    BEGUN(save, &trainer, 1, 1);
     REQUIRE(trainer_stage(&trainer, &save, 0, 1, 3000000));
     CAIRN_AUTO_JSON json_t *none = freed(&trainer, 300); /* its first part is on the way */
     EXPECT(none == NULL);
-    CAIRN_AUTO_JSON json_t *failed =
-        trainer_call(&trainer, json_pack("{s:s, s:I, s:s}", "t", "fail", "save",
-                                         (json_int_t)save.number, "reason", "enough"));
-    EXPECT(failed != NULL);
+    EXPECT(trainer_fail(&trainer, save.number, "enough"));
     CAIRN_AUTO_JSON json_t *early = freed(&trainer, LOOK_MS);
     EXPECT(early == NULL);
     CAIRN_AUTO_JSON json_t *late = freed(&trainer, 10000);
     EXPECT(late != NULL);
 }
 
-TEST(all_sessions_together_take_no_more_memory_than_the_budget) /* Q13, R9 */
-{
-    CAIRN_AUTO(up_world) world = {0};
+TEST(all_sessions_together_take_no_more_memory_than_the_budget) { /* Q13, R9 */
+    WORLD();
     struct cairn_trainer ranks[4] = {{0}};
     uint64_t bytes = 0;
     unsigned opened = 0;
-    REQUIRE(world_open(&world, &(struct world_options){0}));
     for (uint32_t i = 0; i < CAIRN_COUNT(ranks); i++) {
         struct trainer_options options = {.socket = world.socket_path,
                                           .job = "job-1",

@@ -1,16 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: labels=tsan */
 /* Bad messages, bad descriptors, bad peers: that session ends, the others do not notice. */
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "common/clock.h"
-#include "common/file.h"
 #include "tests/uploader/trainer.h"
 
 static const struct cairn_view none = {NULL, 0};
@@ -18,51 +9,39 @@ static const struct cairn_view none = {NULL, 0};
 /* A healthy trainer still saves. */
 static void expect_alive(struct cairn_up_world *world, const char *job) {
     CAIRN_AUTO(trainer) trainer = {0};
-    struct trainer_save save;
-    char state[32];
     REQUIRE(trainer_open(&trainer,
                          &(struct trainer_options){.socket = world->socket_path, .job = job}));
     static uint64_t step;
-    REQUIRE(trainer_save(&trainer, ++step, 0, 1, 5000, &save));
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+    COMMITTED(save, &trainer, ++step, 0, 1, 5000);
 }
 
 static bool connect_raw(struct cairn_up_world *world, struct cairn_trainer *trainer) {
     return cairn_net_connect_unix(world->socket_path, &trainer->fd, &trainer->err) == CAIRN_OK;
 }
 
-TEST(broken_frames_end_their_session_alone) /* U01 */
-{
-    CAIRN_AUTO(up_world) world = {0};
-    REQUIRE(world_open(&world, &(struct world_options){0}));
-    static const struct {
-        const char *bytes;
-        size_t size;
-    } cases[] = {
-        {"\0\0\0\0\0\0\0\0", 8},                            /* no JSON */
-        {"\xff\xff\xff\xff\0\0\0\0", 8},                    /* 4 GiB of JSON */
-        {"\x02\0\0\0\xff\xff\xff\xff{}", 10},               /* 4 GiB of blob */
-        {"\x02\0\0\0\0\0\0\0{}", 10},                       /* no name */
-        {"\x02\0\0\0\0\0\0\0[]", 10},                       /* no object */
-        {"\x08\0\0\0\0\0\0\0{\"t\":1}x", 16},               /* name is no text, JSON is followed */
-        {"\x09\0\0\0\0\0\0\0{\"t\":\"x\"}", 17},            /* unknown message */
-        {"\x0d\0\0\0\0\0\0\0{\"t\":\"hello\"}", 21},        /* hello without an id */
-        {"\x10\0\0\0\0\0\0\0{\"id\":1,\"t\":\"bye\"}", 26}, /* cut or wrong length */
-    };
-    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+TEST(broken_frames_end_their_session_alone) { /* U01 */
+    WORLD();
+    EACH(one, FIELDS(const char *bytes; size_t size), {"\0\0\0\0\0\0\0\0", 8}, /* no JSON */
+         {"\xff\xff\xff\xff\0\0\0\0", 8},                                      /* 4 GiB of JSON */
+         {"\x02\0\0\0\xff\xff\xff\xff{}", 10},                                 /* 4 GiB of blob */
+         {"\x02\0\0\0\0\0\0\0{}", 10},                                         /* no name */
+         {"\x02\0\0\0\0\0\0\0[]", 10},                                         /* no object */
+         {"\x08\0\0\0\0\0\0\0{\"t\":1}x", 16},        /* name is no text, JSON is followed */
+         {"\x09\0\0\0\0\0\0\0{\"t\":\"x\"}", 17},     /* unknown message */
+         {"\x0d\0\0\0\0\0\0\0{\"t\":\"hello\"}", 21}, /* hello without an id */
+         {"\x10\0\0\0\0\0\0\0{\"id\":1,\"t\":\"bye\"}", 26},
+         /* cut or wrong length */) {
         CAIRN_AUTO(trainer) raw = {0};
         REQUIRE(connect_raw(&world, &raw));
-        EXPECT(write(raw.fd, cases[i].bytes, cases[i].size) == (ssize_t)cases[i].size);
-        if (!EXPECT(trainer_is_cut(&raw, 3000))) printf("  case %zu\n", i);
+        EXPECT(write(raw.fd, one->bytes, one->size) == (ssize_t)one->size);
+        if (!EXPECT(trainer_is_cut(&raw, HANG_MS))) printf("  case %zu\n", AT(one));
     }
     expect_alive(&world, "job-1");
 }
 
-TEST(frames_cut_at_each_byte_are_put_together) /* U01 */
-{
-    CAIRN_AUTO(up_world) world = {0};
+TEST(frames_cut_at_each_byte_are_put_together) { /* U01 */
+    WORLD();
     CAIRN_AUTO(trainer) raw = {0};
-    REQUIRE(world_open(&world, &(struct world_options){0}));
     REQUIRE(connect_raw(&world, &raw));
     CAIRN_AUTO(buf) bytes = {0};
     CAIRN_AUTO_JSON json_t *hello =
@@ -70,25 +49,20 @@ TEST(frames_cut_at_each_byte_are_put_together) /* U01 */
                   "run", "llm/seven", "read_only", 1);
     REQUIRE(cairn_frame_encode(hello, none, &bytes, &raw.err) == CAIRN_OK);
     for (size_t i = 0; i < bytes.size; i++) EXPECT(write(raw.fd, bytes.data + i, 1) == 1);
-    CAIRN_AUTO_JSON json_t *welcome = trainer_event(&raw, "welcome", UINT32_MAX, 3000);
-    EXPECT(welcome != NULL);
+    EXPECT_EVENT(&raw, "welcome", UINT32_MAX);
     /* Half a frame, then nobody: the uploader forgets it. */
     EXPECT(write(raw.fd, bytes.data, 20) == 20);
     trainer_hang_up(&raw);
     expect_alive(&world, "job-1");
 }
 
-TEST(messages_out_of_order_are_refused) /* U01, uploader/trainers/session.h#1 */
-{
-    CAIRN_AUTO(up_world) world = {0};
-    REQUIRE(world_open(&world, &(struct world_options){0}));
-    static const char *const early[] = {"attempt", "slabs",   "begin", "seal",
-                                        "offer",   "restore", "bye"};
-    for (size_t i = 0; i < CAIRN_COUNT(early); i++) {
+TEST(messages_out_of_order_are_refused) { /* U01, uploader/trainers/session.h#1 */
+    WORLD();
+    EACH_TEXT(text, "attempt", "slabs", "begin", "seal", "offer", "restore", "bye") {
         CAIRN_AUTO(trainer) raw = {0};
         REQUIRE(connect_raw(&world, &raw));
-        (void)trainer_call(&raw, json_pack("{s:s}", "t", early[i]));
-        if (!EXPECT(trainer_is_cut(&raw, 3000))) printf("  %s before hello\n", early[i]);
+        (void)trainer_call(&raw, json_pack("{s:s}", "t", text));
+        if (!EXPECT(trainer_is_cut(&raw, HANG_MS))) printf("  %s before hello\n", text);
     }
     struct trainer_options options = {
         .socket = world.socket_path, .job = "job-1", .no_slabs = true};
@@ -98,15 +72,14 @@ TEST(messages_out_of_order_are_refused) /* U01, uploader/trainers/session.h#1 */
         EXPECT(trainer_call(&twice, json_pack("{s:s, s:i, s:i, s:s}", "t", "hello", "min", 2, "max",
                                               1, "run", "llm/seven")) == NULL);
         EXPECT(twice.err.code == CAIRN_PROTOCOL);
-        EXPECT(trainer_is_cut(&twice, 3000));
+        EXPECT(trainer_is_cut(&twice, HANG_MS));
     }
     CAIRN_AUTO(trainer) trainer = {0};
     options.job = "job-2";
     REQUIRE(trainer_open(&trainer, &options));
     EXPECT(trainer_call(&trainer, json_pack("{s:s, s:i}", "t", "seal", "save", 77)) == NULL);
     EXPECT(trainer.err.code == CAIRN_NOT_FOUND);
-    struct trainer_save save;
-    REQUIRE(trainer_begin(&trainer, 900, 1, &save));
+    BEGUN(save, &trainer, 900, 1);
     EXPECT(trainer_call(&trainer, json_pack("{s:s, s:I, s:i, s:[]}", "t", "stage", "save",
                                             (json_int_t)save.number, "slab", 0, "shards")) == NULL);
     EXPECT(trainer.err.code == CAIRN_INVALID);
@@ -114,45 +87,36 @@ TEST(messages_out_of_order_are_refused) /* U01, uploader/trainers/session.h#1 */
                         json_pack("{s:s, s:I, s:i, s:i}", "t", "staged", "save",
                                   (json_int_t)save.number, "shard", 0, "bytes", 5),
                         none, NULL, 0));
-    EXPECT(trainer_is_cut(&trainer, 3000));
+    EXPECT(trainer_is_cut(&trainer, HANG_MS));
     expect_alive(&world, "job-3");
 }
 
 TEST(wrong_shards_are_refused_by_name) {
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
-    REQUIRE(world_open(&world, &(struct world_options){0}));
-    REQUIRE(trainer_open(&trainer,
-                         &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
-    static const char *const wrong[] = {
-        "[{\"name\":\"../x\",\"kind\":\"raw\",\"offset\":0,\"bytes\":1}]",
-        "[{\"name\":\"x\",\"kind\":\"other\",\"offset\":0,\"bytes\":1}]",
-        "[{\"name\":\"x\",\"kind\":\"raw\",\"offset\":1,\"bytes\":1}]",
-        "[{\"name\":\"x\",\"kind\":\"raw\",\"offset\":0,\"bytes\":99999999}]",
-        "[{\"name\":\"x\",\"kind\":\"raw\",\"offset\":4611686018427379712,\"bytes\":"
-        "4611686018427379712}]",
-        "[{\"name\":\"x\",\"kind\":\"raw\",\"offset\":4096,\"bytes\":1},"
-        "{\"name\":\"y\",\"kind\":\"raw\",\"offset\":0,\"bytes\":1}]",
-        "[{\"name\":\"x\",\"kind\":\"raw\",\"offset\":0}]",
-        "[{\"name\":\"rank-00000\",\"kind\":\"raw\",\"offset\":0,\"bytes\":1},"
-        "{\"name\":\"rank-00000/x\",\"kind\":\"raw\",\"offset\":4096,\"bytes\":1}]",
-        "[{\"name\":\"opt/state\",\"kind\":\"raw\",\"offset\":0,\"bytes\":1},"
-        "{\"name\":\"opt\",\"kind\":\"raw\",\"offset\":4096,\"bytes\":1}]",
-    };
-    struct trainer_save save;
-    REQUIRE(trainer_begin(&trainer, 1, 1, &save));
-    for (size_t i = 0; i < CAIRN_COUNT(wrong); i++) {
-        json_t *shards = json_loads(wrong[i], 0, NULL);
+    WORLD();
+    TRAINER(trainer, .job = "job-1");
+    BEGUN(save, &trainer, 1, 1);
+    EACH_TEXT(text, "[{\"name\":\"../x\",\"kind\":\"raw\",\"offset\":0,\"bytes\":1}]",
+              "[{\"name\":\"x\",\"kind\":\"other\",\"offset\":0,\"bytes\":1}]",
+              "[{\"name\":\"x\",\"kind\":\"raw\",\"offset\":1,\"bytes\":1}]",
+              "[{\"name\":\"x\",\"kind\":\"raw\",\"offset\":0,\"bytes\":99999999}]",
+              "[{\"name\":\"x\",\"kind\":\"raw\",\"offset\":4611686018427379712,\"bytes\":"
+              "4611686018427379712}]",
+              "[{\"name\":\"x\",\"kind\":\"raw\",\"offset\":4096,\"bytes\":1},"
+              "{\"name\":\"y\",\"kind\":\"raw\",\"offset\":0,\"bytes\":1}]",
+              "[{\"name\":\"x\",\"kind\":\"raw\",\"offset\":0}]",
+              "[{\"name\":\"rank-00000\",\"kind\":\"raw\",\"offset\":0,\"bytes\":1},"
+              "{\"name\":\"rank-00000/x\",\"kind\":\"raw\",\"offset\":4096,\"bytes\":1}]",
+              "[{\"name\":\"opt/state\",\"kind\":\"raw\",\"offset\":0,\"bytes\":1},"
+              "{\"name\":\"opt\",\"kind\":\"raw\",\"offset\":4096,\"bytes\":1}]") {
+        json_t *shards = json_loads(text, 0, NULL);
         EXPECT(trainer_call(&trainer, json_pack("{s:s, s:I, s:i, s:o}", "t", "stage", "save",
                                                 (json_int_t)save.number, "slab", 0, "shards",
                                                 shards)) == NULL);
         if (!EXPECT(trainer.err.code == CAIRN_INVALID))
-            printf("  case %zu: %s\n", i, trainer.err.message);
+            printf("  case %zu: %s\n", AT_OF(text), trainer.err.message);
     }
     REQUIRE(trainer_stage(&trainer, &save, 0, 1, 1000));
-    REQUIRE(trainer_seal(&trainer, &save));
-    char state[32];
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+    SEAL_AND_COMMIT(save, &trainer);
 }
 
 static void offer_refused(struct cairn_up_world *world, int fd, uint64_t bytes, const char *what,
@@ -177,10 +141,8 @@ static void offer_fd(struct cairn_up_world *world, int fd, uint64_t bytes, const
     offer_refused(world, fd, bytes, what, CAIRN_PROTOCOL);
 }
 
-TEST(n07_descriptors_that_are_no_sealed_memory_are_refused) /* U02, N07 */
-{
-    CAIRN_AUTO(up_world) world = {0};
-    REQUIRE(world_open(&world, &(struct world_options){0}));
+TEST(n07_descriptors_that_are_no_sealed_memory_are_refused) { /* U02, N07 */
+    WORLD();
     uint64_t size = 2 * CAIRN_MIB;
     int sparse = memfd_create("x", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     EXPECT(ftruncate(sparse, (off_t)size) == 0 && pwrite(sparse, "x", 1, 4096) == 1);
@@ -213,11 +175,8 @@ TEST(n07_descriptors_that_are_no_sealed_memory_are_refused) /* U02, N07 */
     expect_alive(&world, "job-2");
 }
 
-TEST(memory_beyond_the_budget_is_refused_before_it_is_looked_at) /* U02, Q13 */
-{
-    CAIRN_AUTO(up_world) world = {0};
-    static const char *const small[] = {"--memory-budget=64MiB", NULL};
-    REQUIRE(world_open(&world, &(struct world_options){.uploader_args = small}));
+TEST(memory_beyond_the_budget_is_refused_before_it_is_looked_at) { /* U02, Q13 */
+    WORLD_WITH(.uploader_args = ARGS("--memory-budget=64MiB"));
     uint64_t size = 65 * CAIRN_MIB;
     int whole = memfd_create("x", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     EXPECT(posix_fallocate(whole, 0, (off_t)size) == 0);
@@ -228,21 +187,18 @@ TEST(memory_beyond_the_budget_is_refused_before_it_is_looked_at) /* U02, Q13 */
 }
 
 static unsigned fds_of(pid_t pid) {
-    char path[64];
     unsigned count = 0;
     for (int fd = 0; fd < 512; fd++) {
-        snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, fd);
+        const char *path = TEXT("/proc/%d/fd/%d", (int)pid, fd);
         struct stat status;
         if (lstat(path, &status) == 0) count++;
     }
     return count;
 }
 
-TEST(descriptors_that_no_message_takes_are_closed) /* U02 */
-{
-    CAIRN_AUTO(up_world) world = {0};
+TEST(descriptors_that_no_message_takes_are_closed) { /* U02 */
+    WORLD();
     CAIRN_AUTO(trainer) trainer = {0};
-    REQUIRE(world_open(&world, &(struct world_options){0}));
     REQUIRE(trainer_hello(&trainer,
                           &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
     int pipes[2];
@@ -262,10 +218,8 @@ TEST(descriptors_that_no_message_takes_are_closed) /* U02 */
     close(pipes[1]);
 }
 
-TEST(only_listed_users_may_connect) /* U03 */
-{
-    CAIRN_AUTO(up_world) world = {0};
-    REQUIRE(world_open(&world, &(struct world_options){0}));
+TEST(only_listed_users_may_connect) { /* U03 */
+    WORLD();
     if (geteuid() != 0) SKIP("needs root to become somebody else");
     chmod(world.folder, 0755);
     pid_t pid = fork();
@@ -274,7 +228,7 @@ TEST(only_listed_users_may_connect) /* U03 */
         if (setresuid(65534, 65534, 65534) ||
             cairn_net_connect_unix(world.socket_path, &stranger.fd, &stranger.err) != CAIRN_OK)
             _exit(2);
-        _exit(trainer_is_cut(&stranger, 3000) ? 0 : 1);
+        _exit(trainer_is_cut(&stranger, HANG_MS) ? 0 : 1);
     }
     int status = 0;
     waitpid(pid, &status, 0);
@@ -282,10 +236,8 @@ TEST(only_listed_users_may_connect) /* U03 */
     expect_alive(&world, "job-1");
 }
 
-TEST(a_second_uploader_of_the_node_does_not_start) /* Q15, V19 */
-{
-    CAIRN_AUTO(up_world) world = {0};
-    REQUIRE(world_open(&world, &(struct world_options){0}));
+TEST(a_second_uploader_of_the_node_does_not_start) { /* Q15, V19 */
+    WORLD();
     struct cairn_daemon first = world.uploader;
     EXPECT(!world_uploader_start(&world, NULL, NULL));
     EXPECT(cairn_daemon_logged(&world.uploader, "uploader of node n1"));
@@ -294,10 +246,8 @@ TEST(a_second_uploader_of_the_node_does_not_start) /* Q15, V19 */
 }
 
 /* Neither the folder of the journal nor the socket says that they are one node. */
-TEST(a_second_uploader_of_the_node_with_other_folders_does_not_start) /* Q15 */
-{
-    CAIRN_AUTO(up_world) world = {0};
-    REQUIRE(world_open(&world, &(struct world_options){0}));
+TEST(a_second_uploader_of_the_node_with_other_folders_does_not_start) { /* Q15 */
+    WORLD();
     struct cairn_daemon first = world.uploader;
     char state[320], socket[140], server[64];
     snprintf(state, sizeof(state), "--state-dir=%s/other", world.folder);
@@ -312,7 +262,7 @@ TEST(a_second_uploader_of_the_node_with_other_folders_does_not_start) /* Q15 */
     const char *const renamed[] = {state, socket, server, NULL};
     world.uploader_args = renamed;
     (void)world_uploader_start(&world, NULL, NULL);
-    EXPECT(cairn_daemon_ended(&world.uploader, 5000));
+    EXPECT(cairn_daemon_ended(&world.uploader, HANG_MS));
     EXPECT(cairn_daemon_logged(&world.uploader, "uploader of node n1"));
     world.uploader = first;
     world.uploader_args = NULL;
@@ -322,11 +272,9 @@ TEST(a_second_uploader_of_the_node_with_other_folders_does_not_start) /* Q15 */
     expect_alive(&world, "job-2");
 }
 
-TEST(a_peer_that_never_reads_stops_nobody) /* U03 */
-{
-    CAIRN_AUTO(up_world) world = {0};
+TEST(a_peer_that_never_reads_stops_nobody) { /* U03 */
+    WORLD();
     CAIRN_AUTO(trainer) deaf = {0};
-    REQUIRE(world_open(&world, &(struct world_options){0}));
     REQUIRE(trainer_hello(&deaf,
                           &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
     for (int i = 0; i < 20000; i++) {
@@ -378,8 +326,7 @@ static bool is_pushed(void *owner) {
     return push(pushing->trainer, &pushing->sent, pushing->end) == pushing->end;
 }
 
-TEST(large_frames_of_one_user_take_turns) /* socket.h#4 */
-{
+TEST(large_frames_of_one_user_take_turns) { /* socket.h#4 */
     CAIRN_AUTO(up_world) world = {0};
     struct cairn_trainer greedy[GREEDY] = {{0}};
     struct pushing pushing[GREEDY];
@@ -390,7 +337,7 @@ TEST(large_frames_of_one_user_take_turns) /* socket.h#4 */
         pushing[i] = (struct pushing){&greedy[i], 0, 26 + BLOB_BYTES};
     }
     pushing[0].end -= 1; /* it is whole but for its last byte */
-    EXPECT(world_await(is_pushed, &pushing[0], 300000));
+    AWAIT(is_pushed(&pushing[0]));
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 1; i < GREEDY; i++) (void)is_pushed(&pushing[i]);
         if (round % 10) continue;
@@ -400,22 +347,20 @@ TEST(large_frames_of_one_user_take_turns) /* socket.h#4 */
     for (int i = 1; i < GREEDY; i++) EXPECT(pushing[i].sent < 2 * CAIRN_MIB);
     for (int i = 0; i < GREEDY; i++) {
         pushing[i].end = 26 + BLOB_BYTES;
-        EXPECT(world_await(is_pushed, &pushing[i], 300000));
+        AWAIT(is_pushed(&pushing[i]));
     }
     for (int i = 0; i < GREEDY; i++) cairn_trainer_release(&greedy[i]);
     expect_alive(&world, "job-2");
 }
 
-TEST(before_hello_a_frame_is_small) /* socket.h#3 */
-{
-    CAIRN_AUTO(up_world) world = {0};
+TEST(before_hello_a_frame_is_small) { /* socket.h#3 */
+    WORLD();
     CAIRN_AUTO(trainer) raw = {0};
     uint64_t sent = 0;
-    REQUIRE(world_open(&world, &(struct world_options){0}));
     REQUIRE(connect_raw(&world, &raw));
     push(&raw, &sent, BLOB_BYTES);
     push(&raw, &sent, BLOB_BYTES);
-    EXPECT(trainer_is_cut(&raw, 3000));
+    EXPECT(trainer_is_cut(&raw, HANG_MS));
     expect_alive(&world, "job-1");
 }
 
@@ -440,13 +385,11 @@ static bool is_welcome(struct cairn_trainer *caller, uint32_t ms) {
     return welcome != NULL;
 }
 
-TEST(callers_beyond_the_descriptors_wait_without_a_spin_and_are_heard_later) /* K08 */
-{
-    CAIRN_AUTO(up_world) world = {0};
+TEST(callers_beyond_the_descriptors_wait_without_a_spin_and_are_heard_later) { /* K08 */
+    WORLD();
     struct cairn_trainer callers[CALLERS] = {0};
     bool heard[CALLERS] = {false};
     unsigned count = 0;
-    REQUIRE(world_open(&world, &(struct world_options){0}));
     REQUIRE(cairn_daemon_spare_files(&world.uploader, SPARE));
     for (size_t i = 0; i < CALLERS; i++) {
         REQUIRE(connect_raw(&world, &callers[i])); /* the kernel takes it */
@@ -480,13 +423,9 @@ static bool takes_calls(struct cairn_up_world *world) {
     return connect_raw(world, &caller);
 }
 
-TEST(a_socket_that_somebody_deleted_is_made_again) /* U06 */
-{
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) old = {0};
-    REQUIRE(world_open(&world, &(struct world_options){0}));
-    REQUIRE(
-        trainer_open(&old, &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
+TEST(a_socket_that_somebody_deleted_is_made_again) { /* U06 */
+    WORLD();
+    TRAINER(old, .job = "job-1");
     for (int i = 0; i < 2; i++) {
         REQUIRE(unlink(world.socket_path) == 0);
         REQUIRE_AWAIT(takes_calls(&world));
@@ -505,10 +444,8 @@ static unsigned lines_of(const struct cairn_up_world *world, const char *event) 
     return count;
 }
 
-TEST(callers_that_are_turned_away_again_and_again_are_said_once) /* U07 */
-{
-    CAIRN_AUTO(up_world) world = {0};
-    REQUIRE(world_open(&world, &(struct world_options){0}));
+TEST(callers_that_are_turned_away_again_and_again_are_said_once) { /* U07 */
+    WORLD();
     if (geteuid() != 0) SKIP("needs root to become somebody else");
     chmod(world.folder, 0755);
     pid_t pid = fork();
@@ -518,27 +455,25 @@ TEST(callers_that_are_turned_away_again_and_again_are_said_once) /* U07 */
             struct cairn_trainer stranger = {0};
             cut = cairn_net_connect_unix(world.socket_path, &stranger.fd, &stranger.err) ==
                       CAIRN_OK &&
-                  trainer_is_cut(&stranger, 3000);
+                  trainer_is_cut(&stranger, HANG_MS);
             close(stranger.fd);
         }
         _exit(cut ? 0 : 1);
     }
     int status = 0;
     waitpid(pid, &status, 0);
-    EXPECT_EQ_U64((uint64_t)status, 0);
-    EXPECT_EQ_U64(lines_of(&world, "socket.refused"), 1);
+    EXPECT_ALL_U64((uint64_t)status, 0, lines_of(&world, "socket.refused"), 1);
     for (int i = 0; i < 50; i++) { /* and one that says what it may not */
         CAIRN_AUTO(trainer) raw = {0};
         REQUIRE(connect_raw(&world, &raw));
         EXPECT(write(raw.fd, "\0\0\0\0\0\0\0\0", 8) == 8);
-        EXPECT(trainer_is_cut(&raw, 3000));
+        EXPECT(trainer_is_cut(&raw, HANG_MS));
     }
     EXPECT_EQ_U64(lines_of(&world, "session.broken"), 1);
     expect_alive(&world, "job-1");
 }
 
-TEST(the_limit_of_descriptors_is_raised_as_far_as_it_may_be) /* K08 */
-{
+TEST(the_limit_of_descriptors_is_raised_as_far_as_it_may_be) { /* K08 */
     CAIRN_AUTO(up_world) world = {0};
     struct rlimit before, low, now;
     REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
@@ -558,51 +493,32 @@ static unsigned give_files(struct cairn_trainer *trainer, const struct trainer_s
     unsigned count = 0;
     enum cairn_code code = fd < 0 ? CAIRN_IO : CAIRN_OK;
     for (; code == CAIRN_OK && count < most; count++) {
-        char name[32];
-        snprintf(name, sizeof name, "file-%u", count);
-        code = trainer_ask(trainer,
-                           json_pack("{s:s, s:I, s:s, s:i}", "t", "file", "save",
-                                     (json_int_t)save->number, "name", name, "bytes", 5),
-                           none, &fd, 1, NULL);
+        const char *name = TEXT("file-%u", count);
+        code = trainer_file(trainer, save->number, name, fd, 5);
     }
     close(fd);
     return code == CAIRN_OK ? count : count - 1;
 }
 
-TEST(a_file_that_is_refused_is_closed_once) /* U02 */
-{
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
-    struct trainer_save save;
-    char path[300], state[32];
-    REQUIRE(world_open(&world, &(struct world_options){0}));
-    snprintf(path, sizeof path, "%s/five", world.folder);
+TEST(a_file_that_is_refused_is_closed_once) { /* U02 */
+    WORLD();
+    const char *path = TEXT("%s/five", world.folder);
     REQUIRE(cairn_file_replace(path, cairn_view_of("12345"), 0644, NULL) == CAIRN_OK);
-    REQUIRE(trainer_open(&trainer,
-                         &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
-    REQUIRE(trainer_begin(&trainer, 1, 1, &save));
+    TRAINER(trainer, .job = "job-1");
+    BEGUN(save, &trainer, 1, 1);
     EXPECT_EQ_U64(give_files(&trainer, &save, path, 1), 1);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    enum cairn_code code =
-        trainer_ask(&trainer,
-                    json_pack("{s:s, s:I, s:s, s:i}", "t", "file", "save", (json_int_t)save.number,
-                              "name", "file-0/below", "bytes", 5),
-                    none, &fd, 1, NULL);
+    enum cairn_code code = trainer_file(&trainer, save.number, "file-0/below", fd, 5);
     EXPECT(code == CAIRN_INVALID); /* file-0 is no folder */
     close(fd);
-    REQUIRE(trainer_seal(&trainer, &save));
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+    SEAL_AND_COMMIT(save, &trainer);
 }
 
-TEST(a_trainer_with_many_files_leaves_descriptors_to_the_others) /* K08 */
-{
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) greedy = {0};
-    CAIRN_AUTO(trainer) other = {0};
-    struct trainer_save many, few;
-    char path[300], state[32];
+TEST(a_trainer_with_many_files_leaves_descriptors_to_the_others) { /* K08 */
+    WORLD();
+    CAIRN_AUTO(trainer) greedy = {0}, other = {0};
+    char path[300];
     struct rlimit limit;
-    REQUIRE(world_open(&world, &(struct world_options){0}));
     snprintf(path, sizeof path, "%s/five", world.folder);
     REQUIRE(cairn_file_replace(path, cairn_view_of("12345"), 0644, NULL) == CAIRN_OK);
     struct trainer_options options = {.socket = world.socket_path, .job = "job-1"};
@@ -613,48 +529,38 @@ TEST(a_trainer_with_many_files_leaves_descriptors_to_the_others) /* K08 */
     int nameless = memfd_create("no name", MFD_CLOEXEC); /* so it cannot be opened again */
     REQUIRE(nameless >= 0 && write(nameless, "12345", 5) == 5);
     snprintf(path, sizeof path, "/proc/self/fd/%d", nameless);
-    REQUIRE(trainer_begin(&greedy, 1, 1, &many));
+    BEGUN(many, &greedy, 1, 1);
     unsigned taken = give_files(&greedy, &many, path, 500);
     EXPECT(taken > 20 && taken < 400);
     EXPECT(greedy.err.code == CAIRN_BUSY);
     options.job = "job-2";
     options.run = "llm/eight";
     REQUIRE(trainer_open(&other, &options));
-    REQUIRE(trainer_begin(&other, 1, 1, &few));
+    BEGUN(few, &other, 1, 1);
     EXPECT_EQ_U64(give_files(&other, &few, path, 20), 20);
     close(nameless);
-    REQUIRE(trainer_save(&other, 2, 0, 1, 5000, &few));
-    EXPECT_EQ_TEXT(trainer_verdict(&other, few.number, 10000, state), "committed");
+    COMMIT(few, &other, 2, 0, 1, 5000);
 }
 
-TEST(a_trainer_saves_three_times_as_many_files_as_there_are_descriptors) /* U10, K08 */
-{
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
-    struct trainer_save save;
-    char path[300], state[32];
+TEST(a_trainer_saves_three_times_as_many_files_as_there_are_descriptors) { /* U10, K08 */
+    WORLD();
     struct rlimit limit;
-    REQUIRE(world_open(&world, &(struct world_options){0}));
-    snprintf(path, sizeof path, "%s/five", world.folder);
+    const char *path = TEXT("%s/five", world.folder);
     REQUIRE(cairn_file_replace(path, cairn_view_of("12345"), 0644, NULL) == CAIRN_OK);
-    struct trainer_options options = {.socket = world.socket_path, .job = "job-1"};
-    REQUIRE(trainer_open(&trainer, &options));
+    TRAINER(trainer, .job = "job-1");
     REQUIRE(prlimit(world.uploader.pid, RLIMIT_NOFILE, NULL, &limit) == 0);
     limit.rlim_cur = 512;
     REQUIRE(prlimit(world.uploader.pid, RLIMIT_NOFILE, &limit, NULL) == 0);
-    REQUIRE(trainer_begin(&trainer, 1, 1, &save));
+    BEGUN(save, &trainer, 1, 1);
     EXPECT_EQ_U64(give_files(&trainer, &save, path, 1536), 1536);
-    REQUIRE(trainer_seal(&trainer, &save));
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 60000, state), "committed");
+    SEAL_AND_COMMIT(save, &trainer);
 }
 
 TEST(a_journal_of_another_node_name_is_named) {
-    CAIRN_AUTO(up_world) world = {0};
-    static const char *const renamed[] = {"--node=n2", NULL};
-    REQUIRE(world_open(&world, &(struct world_options){0}));
+    WORLD();
     EXPECT(!cairn_daemon_logged(&world.uploader, "journal.other_node"));
     EXPECT_EQ_U64((uint64_t)world_uploader_stop(&world), 0);
-    world.uploader_args = renamed;
+    world.uploader_args = ARGS("--node=n2");
     REQUIRE(world_uploader_start(&world, NULL, NULL));
     EXPECT(cairn_daemon_logged(&world.uploader, "journal.other_node"));
     EXPECT(cairn_daemon_logged(&world.uploader, "n1.journal"));

@@ -2,8 +2,6 @@
 /* state: the tables of a save, its shards, their uploads and a slab generation, by themselves. */
 #include "tests/harness.h"
 #include "uploader/state/save.h"
-#include "uploader/state/slab.h"
-#include "uploader/state/upload.h"
 
 static uint64_t random_next(uint64_t *seed) {
     *seed ^= *seed << 13;
@@ -89,7 +87,7 @@ TEST(v26_a_generation_is_joined_to_the_owner_alone) { /* Q41 */
     EXPECT(cairn_up_slab_state_claim(&slab, &claim) == CAIRN_UP_CLAIM_NOT_NEEDED);
 }
 
-TEST(kept_bytes_are_nobodys_and_gone_with_the_next_owner) { /* Q41, slab.h#1 */
+TEST(kept_bytes_are_nobodys_and_gone_with_the_next_owner) { /* Q41, save.h#5 */
     struct cairn_up_slab_state slab = {0};
     EXPECT(cairn_up_slab_state_take(&slab, 7));
     cairn_up_slab_state_keep(&slab, 7);
@@ -161,7 +159,7 @@ static bool comes(enum cairn_up_shard_phase phase, enum cairn_up_shard_event eve
     return event != CAIRN_UP_SHARD_EVENT_LOOK || phase == CAIRN_UP_SHARD_DURABLE;
 }
 
-TEST(a_saves_counts_are_its_shards_phases_after_any_events) { /* shard.h#1 */
+TEST(a_saves_counts_are_its_shards_phases_after_any_events) { /* save.h#1 */
     uint64_t seed = 88172645463325252u;
     for (int round = 0; round < 500; round++) {
         struct cairn_up_save_state save = begun(3);
@@ -185,7 +183,7 @@ TEST(a_saves_counts_are_its_shards_phases_after_any_events) { /* shard.h#1 */
     }
 }
 
-TEST(an_upload_joins_the_queue_leaves_it_once_and_is_aborted_once) { /* upload.h#1, upload.h#3 */
+TEST(an_upload_joins_the_queue_leaves_it_once_and_is_aborted_once) { /* save.h#1, save.h#4 */
     uint64_t seed = 362436069362436069u;
     for (int round = 0; round < 500; round++) {
         enum cairn_up_upload_phase upload = CAIRN_UP_UPLOAD_MADE;

@@ -32,49 +32,64 @@ static bool journal_is_not_named(void *owner) {
            !strcmp(text_of(json_object_get(ready, "checks"), "nodes"), "ok");
 }
 
-TEST(a_journal_whose_sync_failed_takes_no_save_and_is_named_in_nodes_and_readyz) /* journal.h#3 */
-{
+TEST(a_journal_whose_sync_failed_takes_no_save_and_is_named_in_nodes_and_readyz) { /* journal.h#3 */
     NEEDS_POINTS();
-    CAIRN_AUTO(up_world) world = {0};
+    WORLD_WITH(.crash_at = "uploader.journal.sync:2:fail");
     CAIRN_AUTO(trainer) trainer = {0};
     struct trainer_save save;
-    REQUIRE(
-        world_open(&world, &(struct world_options){.crash_at = "uploader.journal.sync:2:fail"}));
     struct trainer_options options = options_of(&world);
     REQUIRE(trainer_open(&trainer, &options)); /* the first sync: its session */
-    EXPECT(world_await(journal_is_not_named, &world, 5000));
+    AWAIT(journal_is_not_named(&world));
     EXPECT(!trainer_begin(&trainer, 1, 1, &save));
     EXPECT(!trainer_begin(&trainer, 2, 1, &save)); /* although only one sync has failed */
-    EXPECT(world_await(journal_is_named, &world, 5000));
+    AWAIT(journal_is_named(&world));
     EXPECT(cairn_daemon_logged(&world.uploader, "journal.write"));
-    world_uploader_kill(&world);
-    REQUIRE(world_uploader_start(&world, NULL, NULL));
-    EXPECT(world_await(journal_is_not_named, &world, 5000));
+    REQUIRE(world_uploader_restart(&world));
+    AWAIT(journal_is_not_named(&world));
 }
 
 /* ---- the server ---- */
 
-TEST(a_trainer_hears_that_the_server_is_away_and_that_it_is_back) /* docs/socket.md, problem */
-{
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
-    struct trainer_save save;
-    char state[32], address[32];
-    REQUIRE(world_open(&world, &(struct world_options){0}));
-    struct trainer_options options = options_of(&world);
-    REQUIRE(trainer_open(&trainer, &options));
+TEST(a_trainer_hears_that_the_server_is_away_and_that_it_is_back) { /* docs/socket.md, problem */
+    WORLD();
+    TRAINER_AS(trainer, options_of(&world));
     world_server_kill(&world);
-    REQUIRE(trainer_save(&trainer, 1, 0, 1, 1000, &save));
-    CAIRN_AUTO_JSON json_t *away = trainer_event(&trainer, "problem", UINT32_MAX, 10000);
-    snprintf(address, sizeof(address), "127.0.0.1:%u", world.port);
+    SAVE(save, &trainer, 1, 0, 1, 1000);
+    CAIRN_AUTO_JSON json_t *away = trainer_event(&trainer, "problem", UINT32_MAX, HANG_MS);
+    const char *address = TEXT("127.0.0.1:%u", world.port);
     EXPECT_EQ_TEXT(text_of(away, "about"), "server");
     EXPECT_EQ_TEXT(text_of(away, "code"), "unavailable");
     EXPECT(strstr(text_of(away, "message"), address) != NULL);
     CAIRN_AUTO_JSON json_t *twice = trainer_event(&trainer, "problem", UINT32_MAX, 2500);
     EXPECT(twice == NULL);
     REQUIRE(world_server_start(&world));
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 20000, state), "committed");
-    CAIRN_AUTO_JSON json_t *back = trainer_event(&trainer, "problem", UINT32_MAX, 5000);
+    EXPECT_VERDICT(&trainer, save.number, "committed");
+    CAIRN_AUTO_JSON json_t *back = trainer_event(&trainer, "problem", UINT32_MAX, HANG_MS);
     EXPECT_EQ_TEXT(text_of(back, "about"), "server");
     EXPECT_EQ_TEXT(text_of(back, "code"), "ok");
+}
+
+/* ---- the memory of trainers ---- */
+
+TEST(slabs_come_from_the_numa_node_of_their_trainer_and_the_report_says_so, err) {
+    CAIRN_AUTO(slab) probe = {0};
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) here = {0}, nowhere = {0};
+    REQUIRE_OK(cairn_slab_create_at("probe", CAIRN_MIB, 0, &probe, &err));
+    if (!probe.numa) SKIP("this process may not bind memory to a node");
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    struct trainer_options options = options_of(&world);
+    options.world_size = 2;
+    options.numa = 1;
+    REQUIRE(trainer_open(&here, &options));
+    options.rank = 1;
+    options.numa = 901; /* there is no such node: its slabs come from any */
+    REQUIRE(trainer_open(&nowhere, &options));
+    CAIRN_AUTO_JSON json_t *report = trainer_call(&here, json_pack("{s:s}", "t", "status"));
+    const json_t *nodes = json_object_get(report, "slab_nodes"), *node = json_array_get(nodes, 0);
+    EXPECT_EQ_U64(json_array_size(nodes), 1);
+    EXPECT_EQ_U64((uint64_t)json_integer_value(json_object_get(node, "numa_node")), 0);
+    uint64_t bound = (uint64_t)json_integer_value(json_object_get(node, "slab_bytes"));
+    uint64_t all = (uint64_t)json_integer_value(json_object_get(report, "slab_bytes"));
+    EXPECT(bound > 0 && bound * 2 == all);
 }

@@ -1,22 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A rank's table is sent and journaled once, and every save that names it has it, whatever dies
  * (uploader/saves/save.h). */
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "api/table/table.h"
 #include "tests/uploader/trainer.h"
-#include "uploader/journal/journal.h"
 
 #define ELEMENTS 1000
 #define TENSORS 500
-
-static const struct trainer_options *opened(struct cairn_up_world *world) {
-    static struct trainer_options options;
-    options = (struct trainer_options){.socket = world->socket_path, .job = "job-1"};
-    return &options;
-}
 
 /* Many tensors over the one shard of a trainer's save. */
 static bool make_table(const struct trainer_save *save, struct cairn_buf *ret) {
@@ -74,39 +62,33 @@ static uint64_t journal_bytes(const struct cairn_up_world *world) {
 }
 
 static uint64_t tensors_of(struct cairn_up_world *world, const char *version) {
-    char path[200];
-    snprintf(path, sizeof(path), "/v1/runs/llm/seven/checkpoints/%s/tensors?limit=1000", version);
+    const char *path = TEXT("/v1/runs/llm/seven/checkpoints/%s/tensors?limit=1000", version);
     CAIRN_AUTO_JSON json_t *list = world_get(world, path);
     return json_array_size(json_object_get(list, "items"));
 }
 
 static void expect_clean(struct cairn_up_world *world, struct cairn_trainer *trainer) {
-    CAIRN_AUTO_JSON json_t *ok = trainer_call(trainer, json_pack("{s:s}", "t", "bye"));
-    EXPECT(ok && trainer_is_cut(trainer, 2000));
-    EXPECT_EQ_U64(world_uploader_stop(world), 0);
-    EXPECT_EQ_U64(world_open_entries(world), 0);
+    EXPECT(trainer_bye(trainer));
+    world_expect_drained(world);
 }
 
-TEST(a_table_that_a_later_seal_names_is_committed_and_is_journaled_once) /* save.h#5 */
-{
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
+TEST(a_table_that_a_later_seal_names_is_committed_and_is_journaled_once) { /* save.h#5 */
+    WORLD();
     CAIRN_AUTO(buf) table = {0};
     struct trainer_save save;
-    char name[65], again[65], state[32];
-    REQUIRE(world_open(&world, &(struct world_options){0}));
-    REQUIRE(trainer_open(&trainer, opened(&world)));
+    char name[65], again[65];
+    TRAINER(trainer, .job = "job-1");
     REQUIRE(stage_one(&trainer, 1, 0, &save));
     REQUIRE(make_table(&save, &table));
     EXPECT_EQ_U64(seal(&trainer, &save, cairn_buf_view(&table), NULL, name), CAIRN_OK);
     EXPECT_EQ_U64(strlen(name), 64);
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+    EXPECT_VERDICT(&trainer, save.number, "committed");
     for (uint64_t step = 2; step < 5; step++) {
         uint64_t before = journal_bytes(&world);
         REQUIRE(stage_one(&trainer, step, 0, &save));
         EXPECT_EQ_U64(seal(&trainer, &save, (struct cairn_view){0}, name, again), CAIRN_OK);
         EXPECT_EQ_TEXT(again, name);
-        EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+        EXPECT_VERDICT(&trainer, save.number, "committed");
         EXPECT(journal_bytes(&world) < before + table.size / 4);
         EXPECT_EQ_U64(tensors_of(&world, save.version), TENSORS);
     }
@@ -114,17 +96,12 @@ TEST(a_table_that_a_later_seal_names_is_committed_and_is_journaled_once) /* save
 }
 
 TEST(a_seal_that_names_what_its_session_has_not_brought_is_not_found) {
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0}, other = {0};
+    WORLD();
     CAIRN_AUTO(buf) table = {0};
     struct trainer_save save, theirs;
-    char name[65], unused[65], state[32], made_up[65];
-    REQUIRE(world_open(&world, &(struct world_options){0}));
-    struct trainer_options ranks = *opened(&world);
-    ranks.world_size = ranks.local_world_size = 2;
-    REQUIRE(trainer_open(&trainer, &ranks));
-    ranks.rank = 1;
-    REQUIRE(trainer_open(&other, &ranks));
+    char name[65], unused[65], made_up[65];
+    TRAINER(trainer, RANK_OF_TWO(0));
+    TRAINER(other, RANK_OF_TWO(1));
     memset(made_up, 'a', 64);
     made_up[64] = '\0';
     REQUIRE(stage_one(&trainer, 1, 0, &save));
@@ -136,8 +113,8 @@ TEST(a_seal_that_names_what_its_session_has_not_brought_is_not_found) {
     /* The save waits for its seal all the same. */
     EXPECT_EQ_U64(seal(&other, &theirs, (struct cairn_view){0}, NULL, unused), CAIRN_OK);
     EXPECT_EQ_TEXT(unused, "");
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
-    EXPECT_EQ_TEXT(trainer_verdict(&other, theirs.number, 10000, state), "committed");
+    EXPECT_VERDICT(&trainer, save.number, "committed");
+    EXPECT_VERDICT(&other, theirs.number, "committed");
     EXPECT_EQ_U64(tensors_of(&world, save.version), TENSORS);
 }
 
@@ -157,16 +134,12 @@ static bool rewrite(struct cairn_up_world *world) {
     return done && journal_bytes(world) < sizeof(dead);
 }
 
-TEST(a_named_table_outlives_the_save_that_brought_it_a_kill_and_a_rewrite) /* save.h#5, Q16 */
-{
-    NEEDS_POINTS();
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
+TEST(a_named_table_outlives_the_save_that_brought_it_a_kill_and_a_rewrite) { /* save.h#5, Q16 */
+    FAULTY_WORLD("put:*:*:hang");
     CAIRN_AUTO(buf) table = {0};
     struct trainer_save first, second;
     char name[65], again[65], states[1][32], state[32];
-    REQUIRE(world_open(&world, &(struct world_options){.fault = "put:*:*:hang"}));
-    REQUIRE(trainer_open(&trainer, opened(&world)));
+    TRAINER(trainer, .job = "job-1");
     world_server_kill(&world); /* it never has the table from the first save */
     REQUIRE(stage_one(&trainer, 1, 0, &first));
     REQUIRE(make_table(&first, &table));
@@ -182,16 +155,16 @@ TEST(a_named_table_outlives_the_save_that_brought_it_a_kill_and_a_rewrite) /* sa
     world_uploader_kill(&world);
     REQUIRE(rewrite(&world));
     REQUIRE(world_uploader_start(&world, NULL, NULL));
-    REQUIRE(trainer_offer(&trainer, opened(&world), &second, 1, true, states));
+    REQUIRE(trainer_offer(&trainer, &second, 1, true, states));
     REQUIRE(world_server_start(&world));
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, second.number, 20000, state), "committed");
+    EXPECT_VERDICT(&trainer, second.number, "committed");
     EXPECT_EQ_U64(tensors_of(&world, second.version), TENSORS);
     EXPECT(strcmp(world_state(&world, first.version, state), "committed") != 0);
     /* Over this connection nothing was sealed yet. */
     REQUIRE(stage_one(&trainer, 3, 1, &second));
     EXPECT_EQ_U64(seal(&trainer, &second, (struct cairn_view){0}, name, again), CAIRN_NOT_FOUND);
     EXPECT_EQ_U64(seal(&trainer, &second, cairn_buf_view(&table), NULL, name), CAIRN_OK);
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, second.number, 10000, state), "committed");
+    EXPECT_VERDICT(&trainer, second.number, "committed");
     expect_clean(&world, &trainer);
 }
 
@@ -245,24 +218,20 @@ static bool make_older(struct cairn_up_world *world) {
     return done;
 }
 
-TEST(a_seal_that_bears_its_table_as_in_earlier_journals_is_finished_with_it) /* P15 */
-{
-    NEEDS_POINTS();
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
+TEST(a_seal_that_bears_its_table_as_in_earlier_journals_is_finished_with_it) { /* P15 */
+    FAULTY_WORLD("put:*:*:hang");
     CAIRN_AUTO(buf) table = {0};
     struct trainer_save save;
-    char name[65], states[1][32], state[32];
-    REQUIRE(world_open(&world, &(struct world_options){.fault = "put:*:*:hang"}));
-    REQUIRE(trainer_open(&trainer, opened(&world)));
+    char name[65], states[1][32];
+    TRAINER(trainer, .job = "job-1");
     REQUIRE(stage_one(&trainer, 1, 0, &save));
     REQUIRE(make_table(&save, &table));
     EXPECT_EQ_U64(seal(&trainer, &save, cairn_buf_view(&table), NULL, name), CAIRN_OK);
     world_uploader_kill(&world);
     REQUIRE(make_older(&world));
     REQUIRE(world_uploader_start(&world, NULL, NULL));
-    REQUIRE(trainer_offer(&trainer, opened(&world), &save, 1, true, states));
-    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+    REQUIRE(trainer_offer(&trainer, &save, 1, true, states));
+    EXPECT_VERDICT(&trainer, save.number, "committed");
     EXPECT_EQ_U64(tensors_of(&world, save.version), TENSORS);
     expect_clean(&world, &trainer);
 }
@@ -277,16 +246,12 @@ static bool damage_name(struct cairn_up_world *world, const char *wanted) {
     return done;
 }
 
-TEST(a_save_whose_table_the_journal_has_lost_fails_by_name) /* Q45 */
-{
-    NEEDS_POINTS();
-    CAIRN_AUTO(up_world) world = {0};
-    CAIRN_AUTO(trainer) trainer = {0};
+TEST(a_save_whose_table_the_journal_has_lost_fails_by_name) { /* Q45 */
+    FAULTY_WORLD("put:*:*:hang");
     CAIRN_AUTO(buf) table = {0};
     struct trainer_save saves[2];
     char name[65], again[65], states[2][32];
-    REQUIRE(world_open(&world, &(struct world_options){.fault = "put:*:*:hang"}));
-    REQUIRE(trainer_open(&trainer, opened(&world)));
+    TRAINER(trainer, .job = "job-1");
     REQUIRE(stage_one(&trainer, 1, 0, &saves[0]));
     REQUIRE(make_table(&saves[0], &table));
     EXPECT_EQ_U64(seal(&trainer, &saves[0], cairn_buf_view(&table), NULL, name), CAIRN_OK);
@@ -295,8 +260,8 @@ TEST(a_save_whose_table_the_journal_has_lost_fails_by_name) /* Q45 */
     world_uploader_kill(&world);
     REQUIRE(damage_name(&world, "layers.007.weight")); /* in the group of the first seal */
     REQUIRE(world_uploader_start(&world, NULL, NULL));
-    REQUIRE(trainer_offer(&trainer, opened(&world), saves, 2, true, states));
-    EXPECT(world_await_state(&world, saves[0].version, "aborting", 10000));
-    EXPECT(world_await_state(&world, saves[1].version, "aborting", 10000));
+    REQUIRE(trainer_offer(&trainer, saves, 2, true, states));
+    EXPECT_STATE(&world, saves[0].version, "aborting");
+    EXPECT_STATE(&world, saves[1].version, "aborting");
     expect_clean(&world, &trainer);
 }

@@ -1,15 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/uploader/trainer.h"
 
-#include <poll.h>
-#include <unistd.h>
-
-#include "common/clock.h"
-#include "common/crc.h"
-#include "common/trace.h"
-
-#define ANSWER_MS 90000
-
 static const struct cairn_view nothing = {NULL, 0};
 
 uint8_t trainer_byte(uint64_t seed, uint64_t offset) {
@@ -22,6 +13,11 @@ void trainer_hang_up(struct cairn_trainer *trainer) {
     if (trainer->fd > 0) close(trainer->fd);
     trainer->fd = 0;
     cairn_frame_reader_release(&trainer->reader);
+}
+
+void trainer_drop(struct cairn_trainer *trainer) {
+    cairn_trainer_release(trainer);
+    *trainer = (struct cairn_trainer){0};
 }
 
 void cairn_trainer_release(struct cairn_trainer *trainer) {
@@ -38,7 +34,7 @@ bool trainer_send(struct cairn_trainer *trainer, json_t *take_message, struct ca
     json_decref(take_message);
     if (code == CAIRN_OK)
         code = cairn_net_send(trainer->fd, cairn_buf_view(&bytes), fds, fd_count,
-                              cairn_mono_ms() + ANSWER_MS, &trainer->err);
+                              cairn_mono_ms() + HANG_MS, &trainer->err);
     return code == CAIRN_OK;
 }
 
@@ -90,7 +86,7 @@ static enum cairn_code keep_or_take(struct cairn_trainer *trainer, struct cairn_
 
 static enum cairn_code await_answer(struct cairn_trainer *trainer, int64_t request,
                                     struct cairn_frame *ret) {
-    uint64_t deadline_ms = cairn_mono_ms() + ANSWER_MS;
+    uint64_t deadline_ms = cairn_mono_ms() + HANG_MS;
     for (;;) {
         CAIRN_AUTO(frame) frame = {0};
         bool answer = false;
@@ -146,6 +142,16 @@ json_t *trainer_event(struct cairn_trainer *trainer, const char *name, uint32_t 
     }
 }
 
+bool trainer_comes(struct cairn_trainer *trainer, const char *name, uint32_t save) {
+    CAIRN_AUTO_JSON json_t *event = trainer_event(trainer, name, save, HANG_MS);
+    return event != NULL;
+}
+
+bool trainer_bye(struct cairn_trainer *trainer) {
+    CAIRN_AUTO_JSON json_t *ok = trainer_call(trainer, json_pack("{s:s}", "t", "bye"));
+    return ok && trainer_is_cut(trainer, HANG_MS);
+}
+
 const char *trainer_verdict(struct cairn_trainer *trainer, uint32_t save, uint32_t ms,
                             char ret[32]) {
     CAIRN_AUTO_JSON json_t *event = trainer_event(trainer, "verdict", save, ms);
@@ -159,6 +165,7 @@ const char *trainer_verdict(struct cairn_trainer *trainer, uint32_t save, uint32
 /* ---- opening ---- */
 
 bool trainer_hello(struct cairn_trainer *trainer, const struct trainer_options *options) {
+    trainer->opened = *options;
     if (cairn_net_connect_unix(options->socket, &trainer->fd, &trainer->err) != CAIRN_OK)
         return false;
     trainer->rank = options->rank;
@@ -168,13 +175,15 @@ bool trainer_hello(struct cairn_trainer *trainer, const struct trainer_options *
     int socket_max = options->socket_max ? options->socket_max : CAIRN_SOCKET_VERSION_MAX;
     CAIRN_AUTO_JSON json_t *welcome = trainer_call(
         trainer,
-        json_pack("{s:s, s:i, s:i, s:s, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s}", "t",
-                  "hello", "min", CAIRN_SOCKET_VERSION_MIN, "max", socket_max, "client", "test",
-                  "pid", (json_int_t)getpid(), "run", options->run ? options->run : "llm/seven",
-                  "rank", (json_int_t)trainer->rank, "world_size", (json_int_t)trainer->world_size,
-                  "local_rank", (json_int_t)trainer->rank, "local_world_size", (json_int_t)local,
-                  "bytes", (json_int_t)(options->bytes ? options->bytes : 4 * CAIRN_MIB),
-                  "node_bytes", (json_int_t)0, "read_only", !options->job, "proc", trainer->proc));
+        json_pack("{s:s, s:i, s:i, s:s, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s, s:o*}",
+                  "t", "hello", "min", CAIRN_SOCKET_VERSION_MIN, "max", socket_max, "client",
+                  "test", "pid", (json_int_t)getpid(), "run",
+                  options->run ? options->run : "llm/seven", "rank", (json_int_t)trainer->rank,
+                  "world_size", (json_int_t)trainer->world_size, "local_rank",
+                  (json_int_t)trainer->rank, "local_world_size", (json_int_t)local, "bytes",
+                  (json_int_t)(options->bytes ? options->bytes : 4 * CAIRN_MIB), "node_bytes",
+                  (json_int_t)0, "read_only", !options->job, "proc", trainer->proc, "numa_node",
+                  options->numa ? json_integer(options->numa - 1) : NULL));
     const char *session = json_string_value(json_object_get(welcome, "session"));
     snprintf(trainer->session, sizeof(trainer->session), "%s", session ? session : "");
     return welcome != NULL;
@@ -299,18 +308,35 @@ bool trainer_seal(struct cairn_trainer *trainer, const struct trainer_save *save
     return sealed != NULL;
 }
 
+bool trainer_fail(struct cairn_trainer *trainer, uint32_t save, const char *reason) {
+    CAIRN_AUTO_JSON json_t *ok =
+        trainer_call(trainer, json_pack("{s:s, s:I, s:s}", "t", "fail", "save", (json_int_t)save,
+                                        "reason", reason));
+    return ok != NULL;
+}
+
+enum cairn_code trainer_file(struct cairn_trainer *trainer, uint32_t save, const char *name, int fd,
+                             uint64_t bytes) {
+    CAIRN_AUTO(frame) frame = {0};
+    return trainer_ask(trainer,
+                       json_pack("{s:s, s:I, s:s, s:I}", "t", "file", "save", (json_int_t)save,
+                                 "name", name, "bytes", (json_int_t)bytes),
+                       nothing, &fd, 1, &frame);
+}
+
 bool trainer_save(struct cairn_trainer *trainer, uint64_t step, uint32_t slab, size_t shard_count,
                   uint64_t bytes, struct trainer_save *ret) {
     return trainer_begin(trainer, step, 1, ret) &&
            trainer_stage(trainer, ret, slab, shard_count, bytes) && trainer_seal(trainer, ret);
 }
 
-bool trainer_offer(struct cairn_trainer *trainer, const struct trainer_options *options,
-                   const struct trainer_save *saves, size_t count, bool sealed, char states[][32]) {
+bool trainer_offer(struct cairn_trainer *trainer, const struct trainer_save *saves, size_t count,
+                   bool sealed, char states[][32]) {
+    const struct trainer_options options = trainer->opened;
     trainer_hang_up(trainer);
     char old[CAIRN_UUID_TEXT_BYTES];
     memcpy(old, trainer->session, sizeof(old));
-    if (!trainer_hello(trainer, options)) return false;
+    if (!trainer_hello(trainer, &options)) return false;
     CAIRN_AUTO_JSON json_t *slabs = json_array();
     CAIRN_AUTO_JSON json_t *list = json_array();
     int fds[2] = {-1, -1};

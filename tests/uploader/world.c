@@ -1,17 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/uploader/world.h"
 
-#include <ftw.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include "common/clock.h"
-#include "common/file.h"
 #include "common/log.h"
-#include "uploader/journal/journal.h"
-
-#define READY_MS 20000
 
 bool world_await(bool (*cond)(void *owner), void *owner, uint32_t ms) {
     uint64_t deadline_ms = cairn_mono_ms() + ms;
@@ -29,7 +19,7 @@ bool world_server_start(struct cairn_up_world *world) {
     snprintf(data, sizeof(data), "--data-dir=%s/server", world->folder);
     const char *args[] = {listen, store, data, "--adopt-store=true", NULL};
     struct cairn_daemon_options options = {
-        .program = "cairn-server", .folder = world->folder, .args = args};
+        .program = "cairn-server", .folder = world->folder, .args = args, .ready_ms = HANG_MS};
     if (world->passing) options.env = world->passing->env;
     if (cairn_daemon_start(&options, &world->server, &world->err) != CAIRN_OK) {
         fprintf(stderr, "%s\n", world->err.message);
@@ -41,6 +31,11 @@ bool world_server_start(struct cairn_up_world *world) {
 
 void world_server_kill(struct cairn_up_world *world) {
     cairn_daemon_release(&world->server);
+}
+
+bool world_server_restart(struct cairn_up_world *world) {
+    world_server_kill(world);
+    return world_server_start(world);
 }
 
 struct ready {
@@ -87,20 +82,25 @@ bool world_uploader_start(struct cairn_up_world *world, const char *crash_at, co
                                            .no_port = true};
     if (cairn_daemon_start(&options, &world->uploader, &world->err) != CAIRN_OK) return false;
     struct ready ready = {world, file};
-    return world_await(is_ready, &ready, READY_MS) && world->uploader.pid;
+    return world_await(is_ready, &ready, HANG_MS) && world->uploader.pid;
 }
 
 void world_uploader_kill(struct cairn_up_world *world) {
     cairn_daemon_release(&world->uploader);
 }
 
+bool world_uploader_restart(struct cairn_up_world *world) {
+    world_uploader_kill(world);
+    return world_uploader_start(world, NULL, NULL);
+}
+
 int world_uploader_stop(struct cairn_up_world *world) {
-    int status = cairn_daemon_stop(&world->uploader, SIGTERM, 20000);
+    int status = cairn_daemon_stop(&world->uploader, SIGTERM, HANG_MS);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
 bool world_s3_rules(struct cairn_up_world *world, const char *rules) {
-    struct cairn_rest_options options = {.url = world->s3.url, .timeout_ms = 5000};
+    struct cairn_rest_options options = {.url = world->s3.url, .timeout_ms = HANG_MS};
     CAIRN_AUTO_PTR(rest) rest = NULL;
     return cairn_rest_new(&options, &rest, &world->err) == CAIRN_OK &&
            cairn_rest_bytes(rest, "POST", "/-/rules", "text/plain", cairn_view_of(rules), NULL,
@@ -150,28 +150,41 @@ void cairn_up_world_release(struct cairn_up_world *world) {
     cairn_daemon_end(&world->s3);
 }
 
-json_t *world_get(struct cairn_up_world *world, const char *path) {
-    struct cairn_rest_options options = {.url = world->server.url, .timeout_ms = 5000};
+enum cairn_code world_call(struct cairn_up_world *world, const char *method, const char *path,
+                           const json_t *body, json_t **ret) {
+    struct cairn_rest_options options = {.url = world->server.url, .timeout_ms = HANG_MS};
     CAIRN_AUTO_PTR(rest) rest = NULL;
+    CAIRN_TRY(cairn_rest_new(&options, &rest, &world->err));
+    return cairn_rest_call(rest, method, path, body, 0, ret, &world->err);
+}
+
+json_t *world_get(struct cairn_up_world *world, const char *path) {
     json_t *reply = NULL;
-    if (cairn_rest_new(&options, &rest, &world->err) != CAIRN_OK ||
-        cairn_rest_call(rest, "GET", path, NULL, 0, &reply, &world->err) != CAIRN_OK)
-        return NULL;
-    return reply;
+    return world_call(world, "GET", path, NULL, &reply) ? NULL : reply;
+}
+
+json_t *world_post(struct cairn_up_world *world, const char *path, json_t *take_body) {
+    CAIRN_AUTO_JSON json_t *body = take_body;
+    json_t *reply = NULL;
+    return world_call(world, "POST", path, body, &reply) ? NULL : reply;
+}
+
+bool world_page(struct cairn_up_world *world, const char *url, const char *path,
+                struct cairn_buf *ret) {
+    struct cairn_rest_options options = {.url = url, .timeout_ms = HANG_MS};
+    CAIRN_AUTO_PTR(rest) rest = NULL;
+    enum cairn_code code = cairn_rest_new(&options, &rest, &world->err);
+    if (!code)
+        code = cairn_rest_bytes(rest, "GET", path, NULL, (struct cairn_view){0}, NULL, ret,
+                                &world->err);
+    return EXPECT(code == CAIRN_OK);
 }
 
 uint64_t world_answered(struct cairn_up_world *world, const char *route) {
-    struct cairn_rest_options options = {.url = world->server.url, .timeout_ms = 5000};
-    CAIRN_AUTO_PTR(rest) rest = NULL;
     CAIRN_AUTO(buf) page = {.limit = CAIRN_MIB};
-    char wanted[120];
     uint64_t sum = 0;
-    if (cairn_rest_new(&options, &rest, &world->err) ||
-        cairn_rest_bytes(rest, "GET", "/metrics", NULL, (struct cairn_view){0}, NULL, &page,
-                         &world->err))
-        return 0;
-    snprintf(wanted, sizeof(wanted), "\ncairn_http_request_duration_seconds_count{route=\"%s\"",
-             route);
+    if (!world_page(world, world->server.url, "/metrics", &page)) return 0;
+    const char *wanted = TEXT("\ncairn_http_request_duration_seconds_count{route=\"%s\"", route);
     for (const char *at = page.data; (at = strstr(at, wanted)); at++)
         sum += strtoull(at + strcspn(at, " "), NULL, 10);
     return sum;
@@ -183,8 +196,7 @@ bool world_await_heartbeats(struct cairn_up_world *world, uint64_t count) {
 }
 
 const char *world_state(struct cairn_up_world *world, const char *version, char ret[32]) {
-    char path[200];
-    snprintf(path, sizeof(path), "/v1/runs/llm/seven/checkpoints/%s", version);
+    const char *path = TEXT("/v1/runs/llm/seven/checkpoints/%s", version);
     CAIRN_AUTO_JSON json_t *reply = world_get(world, path);
     const char *state = json_string_value(json_object_get(reply, "state"));
     snprintf(ret, 32, "%s", state ? state : "none");
@@ -228,8 +240,7 @@ uint64_t world_open_entries(struct cairn_up_world *world) {
 
 uint64_t world_entries_written(struct cairn_up_world *world) {
     CAIRN_AUTO(buf) bytes = {0};
-    char copy[450];
-    snprintf(copy, sizeof(copy), "%s.copy", world->journal_path);
+    const char *copy = TEXT("%s.copy", world->journal_path);
     if (cairn_file_load(world->journal_path, &bytes, &world->err) != CAIRN_OK) return UINT64_MAX;
     FILE *file = fopen(copy, "we");
     bool written = file && fwrite(bytes.data, 1, bytes.size, file) == bytes.size;
@@ -255,8 +266,23 @@ static bool has_no_temporaries(void *owner) {
     return !temporary[0];
 }
 
+const char *world_reason(struct cairn_up_world *world, const char *version) {
+    static char reason[1000];
+    const char *path = TEXT("/v1/runs/llm/seven/checkpoints/%s", version);
+    CAIRN_AUTO_JSON json_t *reply = world_get(world, path);
+    const char *said = json_string_value(json_object_get(reply, "reason"));
+    snprintf(reason, sizeof(reason), "%s", said ? said : "");
+    return reason;
+}
+
+void world_expect_drained(struct cairn_up_world *world) {
+    EXPECT_EQ_U64(world_uploader_stop(world), 0);
+    EXPECT(world_await_no_temporaries(world));
+    EXPECT_EQ_U64(world_open_entries(world), 0);
+}
+
 bool world_await_no_temporaries(struct cairn_up_world *world) {
-    bool none = world_await(has_no_temporaries, world, 3000);
+    bool none = world_await(has_no_temporaries, world, HANG_MS);
     if (!none) fprintf(stderr, "%s is left over\n", temporary);
     return none;
 }

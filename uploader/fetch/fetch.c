@@ -27,22 +27,7 @@ static bool is_too_late(enum cairn_code code) {
     return code == CAIRN_DELETED || code == CAIRN_ABORTED;
 }
 
-static struct cairn_up_lease *due_first(struct cairn_up_leases *leases) {
-    struct cairn_up_lease *found = NULL;
-    for (struct cairn_up_lease *at = leases->first; at; at = at->next)
-        if (!found || at->due_ms < found->due_ms) found = at;
-    return found;
-}
-
-static void forget_lease(struct cairn_up_leases *leases, struct cairn_up_lease *lease) {
-    struct cairn_up_lease **at = &leases->first;
-    while (*at != lease) at = &(*at)->next;
-    *at = lease->next;
-    leases->over_count -= lease->over;
-    free(lease);
-}
-
-static enum cairn_code reach(struct cairn_up_fetch *fetch, struct cairn_error *err) {
+static enum cairn_code connect_server(struct cairn_up_fetch *fetch, struct cairn_error *err) {
     struct cairn_up_leases *leases = &fetch->leases;
     return leases->rest ? CAIRN_OK : cairn_up_rest_new(fetch->up, 0, &leases->rest, err);
 }
@@ -55,10 +40,10 @@ static void log_once(struct cairn_up_lease *lease, const struct cairn_error *why
 }
 
 /* Gives an ended lease back once; after a failure it expires by itself. */
-static void serve(struct cairn_up_fetch *fetch, struct cairn_up_lease *lease, bool over,
-                  bool asks) {
+static void call_lease(struct cairn_up_fetch *fetch, struct cairn_up_lease *lease, bool over,
+                       bool asks) {
     struct cairn_error why = {0};
-    enum cairn_code code = asks ? reach(fetch, &why) : CAIRN_OK;
+    enum cairn_code code = asks ? connect_server(fetch, &why) : CAIRN_OK;
     if (!code && over && asks)
         code = cairn_read_lease_give(&lease->lease, fetch->leases.rest, &why);
     uint64_t asked_ms = cairn_mono_ms(); /* the server's clock starts no earlier */
@@ -70,48 +55,37 @@ static void serve(struct cairn_up_fetch *fetch, struct cairn_up_lease *lease, bo
                        : is_too_late(code) ? UINT32_MAX
                                            : AGAIN_MS;
     if (over) {
-        forget_lease(&fetch->leases, lease);
+        struct cairn_up_lease **at = &fetch->leases.first;
+        while (*at != lease) at = &(*at)->next;
+        *at = lease->next;
+        fetch->leases.over_count -= lease->over;
+        free(lease);
         cairn_condition_broadcast(&fetch->changed);
     } else {
         lease->due_ms = lease->over ? 0 : (code ? cairn_mono_ms() : asked_ms) + wait_ms;
     }
 }
 
-static void loop(struct cairn_thread *thread, void *owner) {
+static void lease_main(struct cairn_thread *thread, void *owner) {
     struct cairn_up_fetch *fetch = owner;
     uint64_t until_ms = 0;
     bool asks = true;
     while (cairn_thread_wait(thread, until_ms)) {
         cairn_lock_take(&fetch->lock);
-        struct cairn_up_lease *lease = due_first(&fetch->leases);
+        struct cairn_up_lease *lease = NULL;
+        for (struct cairn_up_lease *at = fetch->leases.first; at; at = at->next)
+            if (!lease || at->due_ms < lease->due_ms) lease = at;
         bool over = lease && lease->over;
         asks = !over || fetch->leases.over_count <= OVER_MAX;
         until_ms = lease ? lease->due_ms : UINT64_MAX;
         cairn_lock_give(&fetch->lock);
         if (!lease || until_ms > cairn_mono_ms()) continue;
-        serve(fetch, lease, over, asks);
+        call_lease(fetch, lease, over, asks);
         until_ms = 0;
     }
 }
 
-static enum cairn_code leases_start(struct cairn_up_fetch *fetch, struct cairn_error *err) {
-    fetch->leases.thread =
-        (struct cairn_thread){.name = "cairn-leases", .run = loop, .owner = fetch};
-    return cairn_thread_start(&fetch->leases.thread, err);
-}
-
-static void leases_stop(struct cairn_up_fetch *fetch) {
-    struct cairn_up_leases *leases = &fetch->leases;
-    if (leases->thread.started) cairn_thread_stop(&leases->thread);
-    if (leases->rest) cairn_rest_free(CAIRN_TAKE(leases->rest));
-    while (leases->first) {
-        struct cairn_up_lease *lease = leases->first;
-        leases->first = lease->next;
-        free(lease);
-    }
-}
-
-static void name_it(struct cairn_up_fetch *fetch, struct cairn_up_lease *lease) {
+static void name_lease(struct cairn_up_fetch *fetch, struct cairn_up_lease *lease) {
     const struct cairn_up *up = fetch->up;
     cairn_lock_take(&fetch->lock);
     uint64_t number = ++fetch->leases.count;
@@ -131,14 +105,13 @@ static enum cairn_code lease_begin(struct cairn_up_fetch *fetch,
     lease->lease.name = place->name;
     lease->lease.version = place->id;
     lease->lease.ttl_s = (uint32_t)(fetch->up->settings.restore_lease_ms / 1000);
-    name_it(fetch, lease);
+    name_lease(fetch, lease);
     struct cairn_error why = {0};
     uint64_t asked_ms = cairn_mono_ms();
     enum cairn_code code = rest ? cairn_read_lease_keep(&lease->lease, rest, &why) : CAIRN_OK;
     if (is_too_late(code)) {
         free(lease);
-        if (err) *err = why;
-        return code;
+        return cairn_pass(err, code, &why);
     }
     if (code) log_once(lease, &why);
     lease->due_ms = lease->lease.id[0] ? asked_ms + cairn_read_lease_every_ms(&lease->lease) : 0;
@@ -149,16 +122,6 @@ static enum cairn_code lease_begin(struct cairn_up_fetch *fetch,
     cairn_lock_give(&fetch->lock);
     cairn_thread_wake(&fetch->leases.thread);
     return CAIRN_OK;
-}
-
-static void lease_end(struct cairn_up_fetch *fetch, struct cairn_up_lease *lease) {
-    if (!lease) return;
-    cairn_lock_take(&fetch->lock);
-    lease->over = true;
-    lease->due_ms = 0;
-    fetch->leases.over_count++;
-    cairn_lock_give(&fetch->lock);
-    cairn_thread_wake(&fetch->leases.thread);
 }
 
 void cairn_up_leases_settle(struct cairn_up_fetch *fetch, const char *version, uint64_t until_ms) {
@@ -268,11 +231,11 @@ static enum cairn_code hand_out(struct cairn_up_version *version, struct cairn_v
     return CAIRN_OK;
 }
 
-static enum cairn_code load_documents(struct cairn_store_worker *store,
+static enum cairn_code load_documents(struct cairn_store_worker *store, bool look,
                                       struct cairn_committed *committed, struct cairn_error *err) {
     struct cairn_document_source source = cairn_store_documents(store, cairn_up_fetch_tell_again);
-    unsigned rest =
-        CAIRN_DOCUMENT_BIT(MANIFEST) | CAIRN_DOCUMENT_BIT(CHECKSUMS) | CAIRN_DOCUMENT_BIT(LAYOUT);
+    unsigned rest = CAIRN_DOCUMENT_BIT(MANIFEST) | CAIRN_DOCUMENT_BIT(LAYOUT);
+    if (!look) rest |= CAIRN_DOCUMENT_BIT(CHECKSUMS);
     enum cairn_code code =
         cairn_committed_load(committed, &source, CAIRN_DOCUMENT_BIT(RECORD), err);
     if (code == CAIRN_NOT_FOUND)
@@ -285,7 +248,7 @@ static enum cairn_code load_documents(struct cairn_store_worker *store,
 
 /* fetch.h#6: when no store has the version, the first store's error is returned. */
 static enum cairn_code load_from_any(struct cairn_up_helper *helper,
-                                     struct cairn_up_version *version,
+                                     struct cairn_up_version *version, bool look,
                                      struct cairn_committed *committed, struct cairn_error *err) {
     struct cairn_up *up = helper->up;
     struct cairn_error first = {0};
@@ -297,7 +260,7 @@ static enum cairn_code load_from_any(struct cairn_up_helper *helper,
         *committed = (struct cairn_committed){.place = version->place};
         code = cairn_store_worker_new(up->reads[i], &worker, &why);
         if (!code && i + 1 < up->read_count) worker->patience_ms = CAIRN_STORE_ELSEWHERE_MS;
-        if (!code) code = load_documents(worker, committed, &why);
+        if (!code) code = load_documents(worker, look, committed, &why);
         version->store = i;
         if (!code) return CAIRN_OK;
         if (i + 1 < up->read_count)
@@ -307,14 +270,13 @@ static enum cairn_code load_from_any(struct cairn_up_helper *helper,
         told = code;
         first = why;
     }
-    if (err) *err = first;
-    return told;
+    return cairn_pass(err, told, &first);
 }
 
 static enum cairn_code load_all(struct cairn_up_helper *helper, struct cairn_up_version *version,
-                                struct cairn_error *err) {
+                                bool look, struct cairn_error *err) {
     CAIRN_AUTO(committed) committed = {.place = version->place};
-    enum cairn_code code = load_from_any(helper, version, &committed, err);
+    enum cairn_code code = load_from_any(helper, version, look, &committed, err);
     if (code)
         return cairn_within(err, code, "%s/%s step %" PRIu64 " (%s)", version->place.name.project,
                             version->place.name.run, version->place.step, version->place.id.text);
@@ -329,7 +291,14 @@ static enum cairn_code load_all(struct cairn_up_helper *helper, struct cairn_up_
 }
 
 static void version_free(struct cairn_up_version *version) {
-    lease_end(version->fetch, version->lease);
+    if (version->lease) {
+        cairn_lock_take(&version->fetch->lock);
+        version->lease->over = true;
+        version->lease->due_ms = 0;
+        version->fetch->leases.over_count++;
+        cairn_lock_give(&version->fetch->lock);
+        cairn_thread_wake(&version->fetch->leases.thread);
+    }
     cairn_manifest_release(&version->manifest);
     free(version->checksums);
     cairn_store_tags_free(version->tags);
@@ -405,6 +374,7 @@ static void note_restore(struct cairn_up_version *version) {
 /* The lock is held. */
 static void forget_version(struct cairn_up_fetch *fetch, struct cairn_up_version *version) {
     struct cairn_up_version **at = &fetch->locked.versions;
+    if (version->apart) return;
     while (*at != version) at = &(*at)->next;
     *at = version->next;
     note_restore(version);
@@ -427,7 +397,7 @@ static enum cairn_code load_version(struct cairn_up_helper *helper,
     struct cairn_up_fetch *fetch = version->fetch;
     enum cairn_code code =
         lease_begin(fetch, &version->place, asked ? helper->rest : NULL, &version->lease, err);
-    if (code == CAIRN_OK) code = load_all(helper, version, err);
+    if (code == CAIRN_OK) code = load_all(helper, version, false, err);
     if (code == CAIRN_OK) await_others(fetch->up, version);
     {
         CAIRN_HOLD(&fetch->lock);
@@ -452,7 +422,16 @@ enum cairn_code cairn_up_version_load(struct cairn_up_helper *helper,
     fresh->place = place;
     fresh->documents_fd = -1;
     fresh->users = fresh->holders = 1;
-    fresh->loading = true;
+    fresh->loading = !request->look;
+    fresh->apart = request->look;
+    if (request->look) {
+        enum cairn_code code = load_all(helper, fresh, true, err);
+        if (code)
+            version_free(fresh);
+        else
+            *ret = fresh;
+        return code;
+    }
     struct cairn_up_version *version = join(fresh->fetch, fresh);
     if (version == fresh) CAIRN_TRY(load_version(helper, version, asked, err));
     *ret = version;
@@ -468,19 +447,17 @@ void cairn_up_version_unuse(struct cairn_up_version *version) {
     if (last) version_free(version);
 }
 
-/* Keeps this node's share in cells for nodes with late ranks. The lock is held. */
-static void keep_for_others(struct cairn_up_version *version) {
-    if (!version->peers_until_ms) version->users++;
-    version->peers_until_ms = cairn_mono_ms() + CAIRN_UP_VERSION_KEPT_MS;
-}
-
 void cairn_up_version_leave(struct cairn_up_version *version) {
     if (!version) return;
     {
         CAIRN_HOLD(&version->fetch->lock);
         CAIRN_ASSERT(version->holders > 0);
         version->holders--;
-        if (!version->holders && version->division.count) keep_for_others(version);
+        if (!version->holders && version->division.count) {
+            /* Keeps this node's share in cells for nodes with late ranks. */
+            if (!version->peers_until_ms) version->users++;
+            version->peers_until_ms = cairn_mono_ms() + CAIRN_UP_VERSION_KEPT_MS;
+        }
     }
     cairn_up_version_unuse(version);
 }
@@ -517,7 +494,7 @@ static uint64_t pool_bytes(const struct cairn_up_fetch *fetch) {
     return fetch->reader_count * CAIRN_UP_BOUNCES_PER_READER * CAIRN_BLOCK_BYTES;
 }
 
-enum cairn_code cairn_up_window_new(struct cairn_up *up, uint64_t bytes,
+enum cairn_code cairn_up_window_new(struct cairn_up *up, uint64_t bytes, bool writable,
                                     struct cairn_up_window **ret, struct cairn_error *err) {
     if (!bytes || bytes > UINT64_C(1) << 46)
         return cairn_fail(err, CAIRN_INVALID, "a window of %" PRIu64 " bytes", bytes);
@@ -527,11 +504,12 @@ enum cairn_code cairn_up_window_new(struct cairn_up *up, uint64_t bytes,
     if (!window) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a window");
     window->up = up;
     window->users = 1;
+    window->writable = writable;
     uint64_t size = cairn_round_up(bytes, CAIRN_SLAB_UNIT_BYTES);
     cairn_up_slabs_make_room(up, size);
     enum cairn_code code = cairn_budget_take(&up->budget, size, "a restore window", err);
     if (code == CAIRN_OK) {
-        code = cairn_slab_create("cairn-window", size, true, &window->memory, err);
+        code = cairn_slab_create("cairn-window", size, !writable, &window->memory, err);
         if (code != CAIRN_OK) cairn_budget_give(&up->budget, size);
     }
     if (code != CAIRN_OK) {
@@ -568,13 +546,16 @@ static void reading_end(struct cairn_up_reading *reading) {
     reading_free(reading);
 }
 
-/* Counts this node's sessions with the run's attempts: ranks that mostly restore the same. */
+/* Counts the run's ranks on this node, which mostly restore the same. Those that will connect
+ * count as soon as one of them has said how many there are. Saves and slabs in memory do not
+ * count: a lone rank would restore by way of cells, and pay for a second copy into fresh pages. */
 static uint32_t ranks_of(struct cairn_up *up, const struct cairn_run_name *run) {
     uint32_t count = 0;
     CAIRN_HOLD(&up->lock);
     for (const struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next)
         if (!strcmp(at->grant.name.run, run->run) && !strcmp(at->grant.name.project, run->project))
-            count += at->users;
+            count += at->sessions < at->local_world_size && at->sessions ? at->local_world_size
+                                                                         : at->sessions;
     return count;
 }
 
@@ -634,7 +615,9 @@ enum cairn_code cairn_up_fetch_new(struct cairn_up *up, struct cairn_up_fetch **
     fetch->locked.ready_last = &fetch->locked.ready;
     cairn_up_cells_init(&fetch->locked.cells, &up->budget, up->settings.restore_cache_bytes);
     fetch->reader_count = (size_t)up->settings.restore_workers;
-    enum cairn_code code = leases_start(fetch, err);
+    fetch->leases.thread =
+        (struct cairn_thread){.name = "cairn-leases", .run = lease_main, .owner = fetch};
+    enum cairn_code code = cairn_thread_start(&fetch->leases.thread, err);
     if (code) {
         cairn_up_cells_release(&fetch->locked.cells);
         cairn_condition_release(&fetch->changed);
@@ -781,7 +764,14 @@ void cairn_up_fetch_free(struct cairn_up_fetch *fetch) {
     if (!fetch) return;
     cairn_up_fetch_stop(fetch);
     cairn_up_version_tick(fetch, true);
-    leases_stop(fetch);
+    struct cairn_up_leases *leases = &fetch->leases;
+    if (leases->thread.started) cairn_thread_stop(&leases->thread);
+    if (leases->rest) cairn_rest_free(CAIRN_TAKE(leases->rest));
+    while (leases->first) {
+        struct cairn_up_lease *lease = leases->first;
+        leases->first = lease->next;
+        free(lease);
+    }
     cairn_up_cells_release(&fetch->locked.cells);
     cairn_condition_release(&fetch->changed);
     cairn_lock_release(&fetch->lock);

@@ -8,7 +8,8 @@
  *               names run, step, shard, byte range, expected and found. Wrong bytes are read once
  *               more over another connection before they count (store/range.h). Documents are
  *               proven as api/documents/committed.h says.
- *          Q29  a version is leased from the server until its last user leaves it (inside.h).
+ *          Q29  a version is leased from the server until its last user leaves it (inside.h); a
+ *               look at its documents takes no lease and reads no shard.
  *          1    whole blocks are read directly into the window and counted once all were compared;
  *               parts of blocks go through a bounded pool.
  *          2    a block that several ranges or several ranks of the node want (inside.h) is read
@@ -58,6 +59,7 @@ struct cairn_up_version {
     uint32_t users;   /* holders, readings, answers to other nodes, requests into cells */
     uint32_t holders; /* open restores */
     bool loading;     /* one thread loads, the others wait */
+    bool apart;       /* of a look: not in the list of versions */
     struct cairn_version_place place;
     struct cairn_manifest manifest;
     uint8_t *checksums;            /* u32le a block; owned */
@@ -83,6 +85,7 @@ struct cairn_up_version_request {
     const char *ref;           /* "latest", "best", an alias, a step or a version id */
     const char *known_version; /* "", or the version id that the attempt resumes, and its step: */
     uint64_t known_step;
+    bool look;             /* documents only: without lease and checksums, and not shared */
     uint64_t answer_by_ms; /* from cairn_up_answer_by_ms() */
 };
 /* Loads or shares a version, on a helper thread; _leave gives it back. */
@@ -112,8 +115,9 @@ struct cairn_up_window {
     struct cairn_up *up;
     uint32_t users; /* locked by uploader_fetch: the session, and its reads in flight */
     struct cairn_slab memory;
+    bool writable; /* its trainer may write into it, and spoils its own reads only */
 };
-enum cairn_code cairn_up_window_new(struct cairn_up *up, uint64_t bytes,
+enum cairn_code cairn_up_window_new(struct cairn_up *up, uint64_t bytes, bool writable,
                                     struct cairn_up_window **ret,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_up_window_leave(struct cairn_up_window *window);

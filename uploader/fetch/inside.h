@@ -166,7 +166,8 @@ struct cairn_up_want {
     const struct cairn_up_piece *piece;
     struct cairn_up_reading *reading; /* or `serve` */
     struct cairn_up_serve *serve;
-    bool looked; /* blocks found in cells were counted */
+    bool looked;      /* blocks found in cells were counted */
+    bool looked_kept; /* this node's slabs were looked at */
 };
 struct cairn_up_bounce {
     struct cairn_up_bounce *next;

@@ -103,28 +103,6 @@ static enum cairn_code cut_range(struct cairn_up_reading *reading,
     return CAIRN_OK;
 }
 
-static enum cairn_code gather_fragments(struct cairn_up_reading *reading, size_t *capacity,
-                                        struct cairn_error *err) {
-    qsort(reading->fragments, reading->fragment_count, sizeof(*reading->fragments), by_block);
-    for (size_t i = 0; i < reading->fragment_count;) {
-        size_t first = i;
-        const struct cairn_up_fragment *fragment = &reading->fragments[first];
-        while (i < reading->fragment_count && !by_block(&reading->fragments[i], fragment)) i++;
-        uint64_t size = reading->version->manifest.shards[fragment->shard].size_bytes;
-        uint64_t offset = fragment->block * CAIRN_BLOCK_BYTES;
-        struct cairn_up_piece piece = {
-            .shard = fragment->shard,
-            .offset = offset,
-            .bytes = cairn_min_u64(CAIRN_BLOCK_BYTES, size - offset),
-            .bounced = true,
-            .fragment_first = first,
-            .fragment_count = i - first,
-        };
-        CAIRN_TRY(add_piece(reading, capacity, &piece, err));
-    }
-    return CAIRN_OK;
-}
-
 enum cairn_code cairn_up_fetch_plan(struct cairn_up_reading *reading,
                                     const struct cairn_up_range *ranges, size_t count,
                                     struct cairn_error *err) {
@@ -140,7 +118,24 @@ enum cairn_code cairn_up_fetch_plan(struct cairn_up_reading *reading,
     count = join(sorted, count);
     size_t capacity = 0;
     for (size_t i = 0; i < count; i++) CAIRN_TRY(cut_range(reading, &sorted[i], &capacity, err));
-    return gather_fragments(reading, &capacity, err);
+    qsort(reading->fragments, reading->fragment_count, sizeof(*reading->fragments), by_block);
+    for (size_t i = 0; i < reading->fragment_count;) {
+        size_t first = i;
+        const struct cairn_up_fragment *fragment = &reading->fragments[first];
+        while (i < reading->fragment_count && !by_block(&reading->fragments[i], fragment)) i++;
+        uint64_t size = reading->version->manifest.shards[fragment->shard].size_bytes;
+        uint64_t offset = fragment->block * CAIRN_BLOCK_BYTES;
+        struct cairn_up_piece piece = {
+            .shard = fragment->shard,
+            .offset = offset,
+            .bytes = cairn_min_u64(CAIRN_BLOCK_BYTES, size - offset),
+            .bounced = true,
+            .fragment_first = first,
+            .fragment_count = i - first,
+        };
+        CAIRN_TRY(add_piece(reading, &capacity, &piece, err));
+    }
+    return CAIRN_OK;
 }
 
 /* ---- cells ---- */

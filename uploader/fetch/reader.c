@@ -149,18 +149,25 @@ static bool copy(const uint8_t *from, const uint8_t *checksums, uint64_t bytes, 
     return true;
 }
 
+/* Blocks of a shard. */
+struct span {
+    const struct cairn_up_version *version;
+    uint32_t shard;
+    uint64_t offset, bytes;
+};
+
 /* True: verified bytes were copied from a slab of this node (uploader/saves/slabs.h). */
-static bool copy_kept(struct cairn_up *up, const struct cairn_up_get *get, uint8_t *into) {
-    const struct cairn_up_version *version = get->version;
-    const struct cairn_manifest_shard *shard = &version->manifest.shards[get->shard];
+static bool copy_kept(struct cairn_up *up, const struct span *span, uint8_t *into) {
+    const struct cairn_up_version *version = span->version;
+    const struct cairn_manifest_shard *shard = &version->manifest.shards[span->shard];
     struct cairn_up_kept_bytes kept;
     if (!cairn_up_kept_pin(up, version->place.id.text, shard->name, shard->size_bytes, &kept))
         return false;
-    uint64_t block = shard->first_block + get->offset / CAIRN_BLOCK_BYTES;
-    bool same = copy(kept.data + get->offset, version->checksums + 4 * block, get->bytes, into);
+    uint64_t block = shard->first_block + span->offset / CAIRN_BLOCK_BYTES;
+    bool same = copy(kept.data + span->offset, version->checksums + 4 * block, span->bytes, into);
     cairn_up_kept_unpin(up, &kept, same);
     if (same)
-        cairn_metrics_add(up->metrics, CAIRN_UP_METRIC(restore_memory_bytes_total), get->bytes);
+        cairn_metrics_add(up->metrics, CAIRN_UP_METRIC(restore_memory_bytes_total), span->bytes);
     return same;
 }
 
@@ -177,6 +184,7 @@ struct step {
         STEP_NOTHING, /* no want, or none can proceed */
         STEP_AGAIN,   /* the want waits or has ended */
         STEP_COPY,    /* copy its bytes from the cell */
+        STEP_KEPT,    /* look for its bytes in this node's slabs, which need no cell */
         STEP_FETCH,   /* begin `get` */
         STEP_FAIL
     } what;
@@ -202,11 +210,16 @@ static struct cairn_up_cell *cell_of(struct cairn_up_fetch *fetch,
                                piece->offset - piece->offset % CAIRN_UP_CELL_BYTES);
 }
 
-static bool is_present(struct cairn_up_fetch *fetch, const struct cairn_up_reading *reading) {
-    const struct cairn_up_piece *piece = &reading->pieces[reading->taken];
-    if (!shares(fetch, reading->version, piece)) return false;
-    const struct cairn_up_cell *cell = cell_of(fetch, reading->version, piece);
+/* True: a cell holds all bytes of the piece. */
+static bool is_found(struct cairn_up_fetch *fetch, const struct cairn_up_version *version,
+                     const struct cairn_up_piece *piece) {
+    if (!shares(fetch, version, piece)) return false;
+    const struct cairn_up_cell *cell = cell_of(fetch, version, piece);
     return cell && !(cairn_up_cell_mask(piece->offset, piece->bytes) & ~cell->present);
+}
+
+static bool is_present(struct cairn_up_fetch *fetch, const struct cairn_up_reading *reading) {
+    return is_found(fetch, reading->version, &reading->pieces[reading->taken]);
 }
 
 static bool is_takeable(struct cairn_up_fetch *fetch, const struct cairn_up_reading *reading) {
@@ -242,19 +255,6 @@ static struct cairn_up_want *take_want(struct cairn_up_fetch *fetch, bool may_be
     return want;
 }
 
-static void put_back(struct cairn_up_fetch *fetch, struct cairn_up_want *want) {
-    want->next = fetch->locked.ready;
-    if (!want->next) fetch->locked.ready_last = &want->next;
-    fetch->locked.ready = want;
-}
-
-/* Holds the want until cells may be free, which look_at_held checks every HELD_LOOK_MS. */
-static void hold_want(struct cairn_up_fetch *fetch, struct cairn_up_want *want) {
-    want->next = fetch->locked.held;
-    fetch->locked.held = want;
-    fetch->locked.held_count++;
-}
-
 static void look_at_held(struct cairn_up_fetch *fetch, bool all) {
     CAIRN_HOLD(&fetch->lock);
     uint64_t now_ms = cairn_mono_ms();
@@ -277,6 +277,12 @@ static struct cairn_up_get *make_get(struct cairn_up_version *version, uint32_t 
     get->offset = offset;
     get->bytes = bytes;
     return get;
+}
+
+static void put_back(struct cairn_up_fetch *fetch, struct cairn_up_want *want) {
+    want->next = fetch->locked.ready;
+    if (!want->next) fetch->locked.ready_last = &want->next;
+    fetch->locked.ready = want;
 }
 
 /* Reads directly into the window, or one block into a bounce. */
@@ -335,7 +341,10 @@ static struct step place_shared(struct cairn_up_fetch *fetch, struct cairn_up_wa
     if (!cell && !fetch->locked.cells.count) return place_direct(fetch, want); /* no memory */
     cairn_up_division_waits_locked(want->version, !cell);
     if (!cell) {
-        hold_want(fetch, want);
+        /* Holds the want until cells may be free, which look_at_held checks every HELD_LOOK_MS. */
+        want->next = fetch->locked.held;
+        fetch->locked.held = want;
+        fetch->locked.held_count++;
         return (struct step){.what = STEP_AGAIN};
     }
     uint8_t mask = cairn_up_cell_mask(piece->offset, piece->bytes);
@@ -370,6 +379,11 @@ static struct step next_step(struct cairn_up_fetch *fetch, bool may_begin) {
                 fetch->locked.held_count < HELD_MAX;
     struct cairn_up_want *want = take_want(fetch, may_begin);
     if (!want) return nothing;
+    if (want->reading && !want->piece->bounced && !want->looked_kept &&
+        !is_found(fetch, want->version, want->piece)) {
+        want->looked_kept = true;
+        return (struct step){.what = STEP_KEPT, .want = want};
+    }
     cairn_up_division_look_locked(fetch, want->version);
     return shares(fetch, want->version, want->piece) ? place_shared(fetch, want)
                                                      : place_direct(fetch, want);
@@ -451,7 +465,8 @@ static void finish_direct(struct cairn_up_fetch *fetch, struct cairn_up_get *get
 /* True: copied from this node's memory, without store or other node. */
 static bool take_kept(struct cairn_up_fetch *fetch, struct cairn_up_get *get) {
     struct cairn_error none = {0};
-    if (!copy_kept(fetch->up, get, memory_of(get))) return false;
+    const struct span span = {get->version, get->shard, get->offset, get->bytes};
+    if (!copy_kept(fetch->up, &span, memory_of(get))) return false;
     get->kept = true;
     if (get->want && get->want->reading) {
         CAIRN_HOLD(&fetch->lock);
@@ -462,6 +477,25 @@ static bool take_kept(struct cairn_up_fetch *fetch, struct cairn_up_get *get) {
     else
         finish_direct(fetch, get, CAIRN_OK, &none);
     return true;
+}
+
+/* Copies a want's bytes from this node's memory straight into the window, or queues the want again
+ * for cells, other nodes and the store. */
+static void take_kept_want(struct cairn_up_fetch *fetch, struct cairn_up_want *want) {
+    struct cairn_up_reading *reading = want->reading;
+    const struct cairn_up_piece *piece = want->piece;
+    const struct span span = {want->version, piece->shard, piece->offset, piece->bytes};
+    bool kept = copy_kept(fetch->up, &span, reading->window->memory.data + piece->at);
+    {
+        CAIRN_HOLD(&fetch->lock);
+        if (kept)
+            want->version->counts.memory_bytes += piece->bytes;
+        else
+            put_back(fetch, want);
+    }
+    if (!kept) return;
+    piece_over(fetch, reading, CAIRN_OK, NULL);
+    free(want);
 }
 
 static void submit(struct cairn_up_reader *reader, struct cairn_up_get *get) {
@@ -483,7 +517,11 @@ static void submit(struct cairn_up_reader *reader, struct cairn_up_get *get) {
 static void hand_out(struct cairn_up_fetch *fetch, struct cairn_up_want *want,
                      struct cairn_up_cell *cell) {
     struct cairn_up_reading *reading = want->reading;
-    if (reading) copy_out(want, cell->data + (want->piece->offset - cell->offset));
+    if (reading) {
+        copy_out(want, cell->data + (want->piece->offset - cell->offset));
+        cairn_metrics_add(fetch->up->metrics, CAIRN_UP_METRIC(restore_cached_bytes_total),
+                          want->piece->bytes);
+    }
     {
         CAIRN_HOLD(&fetch->lock);
         cell->had++;
@@ -530,6 +568,9 @@ static bool act(struct cairn_up_reader *reader) {
     case STEP_COPY:
         hand_out(fetch, step.want, step.cell);
         return true;
+    case STEP_KEPT:
+        take_kept_want(fetch, step.want);
+        return true;
     case STEP_FETCH:
         if (take_kept(fetch, step.get) || ask_other(fetch, step.get)) return true;
         prepare(step.get, nearest(fetch->up, step.get->version->store), fetch->up->read_count);
@@ -563,18 +604,14 @@ static void measure(struct cairn_up_fetch *fetch, struct cairn_up_get *get, enum
     if (!code) get->version->counts.store_bytes += get->bytes;
 }
 
-/* Avoids a store for a while after a failure that every request would wait for. */
-static void note_away(struct cairn_up *up, size_t store, enum cairn_code code) {
-    if (code == CAIRN_UNAVAILABLE || code == CAIRN_TIMEOUT || code == CAIRN_BUSY)
-        atomic_store(&up->reads_away_ms[store], cairn_mono_ms() + SHUN_MS);
-}
-
 /* Sends the request to the next untried store. */
 static bool ask_another(struct cairn_up_reader *reader, struct cairn_up_get *get,
                         enum cairn_code code, const struct cairn_error *why) {
     size_t count = reader->fetch->up->read_count;
     if (!code || get->unwanted || code == CAIRN_CANCELLED || ++get->tried >= count) return false;
-    note_away(reader->fetch->up, get->store, code);
+    /* Avoids a store for a while after a failure that every request would wait for. */
+    if (code == CAIRN_UNAVAILABLE || code == CAIRN_TIMEOUT || code == CAIRN_BUSY)
+        atomic_store(&reader->fetch->up->reads_away_ms[get->store], cairn_mono_ms() + SHUN_MS);
     cairn_metrics_add(reader->fetch->up->metrics, CAIRN_UP_METRIC(restore_fallbacks_total), 1);
     cairn_log(WARN, "fetch.fallback", "key=%s store=%s cause=\"%s\"", get->key.text,
               cairn_store_url(reader->fetch->up->reads[get->store]), why->message);

@@ -20,11 +20,6 @@ void cairn_up_touches_release(struct cairn_up_touches *touches) {
     *touches = (struct cairn_up_touches){0};
 }
 
-static void remove_first(struct cairn_up_touches *touches, size_t count) {
-    touches->count -= count;
-    memmove(touches->items, touches->items + count, touches->count * sizeof(*touches->items));
-}
-
 void cairn_up_touches_add(struct cairn_up_touches *touches, uint64_t sequence, uint64_t entry,
                           bool closed) {
     size_t at = 0;
@@ -51,7 +46,10 @@ void cairn_up_touches_trim(struct cairn_up_touches *touches, uint64_t sequence) 
         touches->covers_from = touches->items[old].sequence + 1;
         old++;
     }
-    if (old) remove_first(touches, old);
+    if (old) {
+        touches->count -= old;
+        memmove(touches->items, touches->items + old, touches->count * sizeof(*touches->items));
+    }
 }
 
 enum cairn_code cairn_up_head_encode(const struct cairn_up_head *head,
@@ -169,14 +167,6 @@ static size_t place_of(const struct cairn_up_journal_index *index, uint64_t entr
     return low;
 }
 
-static void forget(struct cairn_up_journal_index *index, size_t at) {
-    struct cairn_up_journal_entry *entry = &index->entries[at];
-    for (size_t i = 0; i < entry->count; i++) index->live_bytes -= entry->spans[i].bytes;
-    free(entry->spans);
-    index->count--;
-    memmove(entry, entry + 1, (index->count - at) * sizeof(*entry));
-}
-
 static enum cairn_code insert(struct cairn_up_journal_index *index, size_t at, uint64_t entry,
                               struct cairn_error *err) {
     CAIRN_TRY(CAIRN_ARRAY_ROOM(index->entries, index->count, index->capacity, ENTRIES_MAX,
@@ -211,7 +201,13 @@ enum cairn_code cairn_up_journal_index_add(struct cairn_up_journal_index *index,
     size_t at = place_of(index, entry);
     bool known = at < index->count && index->entries[at].entry == entry;
     if (closes) {
-        if (known) forget(index, at);
+        if (known) {
+            struct cairn_up_journal_entry *gone = &index->entries[at];
+            for (size_t i = 0; i < gone->count; i++) index->live_bytes -= gone->spans[i].bytes;
+            free(gone->spans);
+            index->count--;
+            memmove(gone, gone + 1, (index->count - at) * sizeof(*gone));
+        }
         return CAIRN_OK;
     }
     if (!known) CAIRN_TRY(insert(index, at, entry, err));
@@ -474,27 +470,6 @@ static void take_records(struct scan *scan, uint64_t sequence, uint64_t offset, 
     cairn_up_touches_trim(&scan->ret->touches, sequence);
 }
 
-/* Reports that the groups before `head` are damaged; the head lists the entries they touched. */
-static enum cairn_code pass_damage(struct scan *scan, uint64_t next,
-                                   const struct cairn_up_head *head, struct cairn_error *err) {
-    struct cairn_up_scanned *scanned = scan->ret;
-    uint64_t expected = scanned->sequence + 1;
-    scanned->damaged = true;
-    if (scan->sink->damaged) {
-        struct cairn_up_damage damage = {.offset = scanned->end,
-                                         .end = next,
-                                         .first = expected,
-                                         .last = head->sequence - 1,
-                                         .known = head->covers_from <= expected,
-                                         .entry_last = head->entry_last,
-                                         .head = head};
-        CAIRN_TRY(scan->sink->damaged(scan->sink->owner, &damage, err));
-    }
-    scanned->end = next;
-    scanned->sequence = head->sequence - 1;
-    return CAIRN_OK;
-}
-
 /* Reads the group at scanned->end. *ret_whole false: no progress. */
 static enum cairn_code read_group(struct scan *scan, bool *ret_whole, struct cairn_error *err) {
     struct cairn_up_scanned *scanned = scan->ret;
@@ -529,7 +504,22 @@ static enum cairn_code read_groups(struct scan *scan, struct cairn_error *err) {
         bool own = head_at(scan->file, after, &head) && head.sequence == wanted;
         if (!cairn_up_head_after(scan->file, after + own, &scanned->id, wanted + own, &next, &head))
             return CAIRN_OK; /* a torn tail ends the scan */
-        CAIRN_TRY(pass_damage(scan, next, &head, err));
+        /* Reports that the groups before `head` are damaged; the head lists the entries they
+         * touched. */
+        uint64_t expected = scanned->sequence + 1;
+        scanned->damaged = true;
+        if (scan->sink->damaged) {
+            struct cairn_up_damage damage = {.offset = scanned->end,
+                                             .end = next,
+                                             .first = expected,
+                                             .last = head.sequence - 1,
+                                             .known = head.covers_from <= expected,
+                                             .entry_last = head.entry_last,
+                                             .head = &head};
+            CAIRN_TRY(scan->sink->damaged(scan->sink->owner, &damage, err));
+        }
+        scanned->end = next;
+        scanned->sequence = head.sequence - 1;
     }
     return CAIRN_OK;
 }

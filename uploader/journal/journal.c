@@ -275,25 +275,6 @@ static enum cairn_code index_one(void *owner, const struct cairn_up_record_found
     return check_header(work, message, err);
 }
 
-/* An entry that a lost group closed is not damaged. */
-static enum cairn_code damage_touched(struct cairn_up_journal_index *index,
-                                      const struct cairn_up_damage *damage, size_t *ret_entries,
-                                      struct cairn_error *err) {
-    for (size_t i = 0; i < damage->head->count; i++) {
-        struct cairn_up_touched touched;
-        cairn_up_head_touched(damage->head, i, &touched);
-        if (touched.sequence < damage->first) continue;
-        if (touched.closed) {
-            CAIRN_TRY(cairn_up_journal_index_add(index, touched.entry, true,
-                                                 (struct cairn_up_journal_span){0}, err));
-            continue;
-        }
-        CAIRN_TRY(cairn_up_journal_index_damage(index, touched.entry, err));
-        ++*ret_entries;
-    }
-    return CAIRN_OK;
-}
-
 static enum cairn_code note_damage(void *owner, const struct cairn_up_damage *damage,
                                    struct cairn_error *err) {
     struct open_work *work = owner;
@@ -304,7 +285,19 @@ static enum cairn_code note_damage(void *owner, const struct cairn_up_damage *da
         return cairn_fail(err, CAIRN_CONFLICT, "it does not belong to node %s", journal->node);
     work->headed = true;
     index->entry_last = cairn_max_u64(index->entry_last, damage->entry_last);
-    CAIRN_TRY(damage_touched(index, damage, &entries, err));
+    /* An entry that a lost group closed is not damaged. */
+    for (size_t i = 0; i < damage->head->count; i++) {
+        struct cairn_up_touched touched;
+        cairn_up_head_touched(damage->head, i, &touched);
+        if (touched.sequence < damage->first) continue;
+        if (touched.closed) {
+            CAIRN_TRY(cairn_up_journal_index_add(index, touched.entry, true,
+                                                 (struct cairn_up_journal_span){0}, err));
+            continue;
+        }
+        CAIRN_TRY(cairn_up_journal_index_damage(index, touched.entry, err));
+        ++entries;
+    }
     for (size_t i = 0; !damage->known && i < index->count; i++) index->entries[i].damaged = true;
     cairn_log(ERROR, "journal.damaged",
               "path=%s offset=%" PRIu64 " bytes=%" PRIu64 " groups=%" PRIu64
@@ -350,19 +343,6 @@ static enum cairn_code map_file(int fd, struct mapped *ret, struct cairn_error *
     return CAIRN_OK;
 }
 
-/* Keeps a hard link to the damaged file beside the journal, for diagnosis. */
-static enum cairn_code write_anew(struct cairn_up_journal *journal, bool damaged,
-                                  struct cairn_error *err) {
-    CAIRN_AUTO(buf) kept = {0};
-    bool renamed = false;
-    CAIRN_TRY(cairn_buf_printf(&kept, err, "%s.damaged", journal->path));
-    if (damaged && unlink(kept.data) && errno != ENOENT)
-        return cairn_fail_errno(err, "removing %s", kept.data);
-    if (damaged && link(journal->path, kept.data))
-        return cairn_fail_errno(err, "keeping the damaged journal as %s", kept.data);
-    return rewrite_journal(journal, &renamed, err);
-}
-
 /* *ret_anew: the file must be rewritten before use. */
 static enum cairn_code take_file(struct open_work *work, bool *ret_anew, bool *ret_damaged,
                                  struct cairn_error *err) {
@@ -400,22 +380,6 @@ static enum cairn_code replay_file(struct open_work *work, struct cairn_error *e
         cairn_up_journal_scan(file.view, journal->own.id.node_crc, &sink, &scanned, err);
     cairn_up_touches_release(&scanned.touches);
     return code;
-}
-
-/* Opens or creates journal->path and replays it. */
-static enum cairn_code read_journal(struct cairn_up_journal *journal,
-                                    const struct cairn_up_journal_options *options,
-                                    struct cairn_error *err) {
-    struct open_work work = {.journal = journal, .options = options};
-    bool anew = false, damaged = false;
-    journal->own.fd = open(journal->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (journal->own.fd < 0) return cairn_fail_errno(err, "opening the journal");
-    CAIRN_TRY(take_file(&work, &anew, &damaged, err));
-    if (anew) CAIRN_TRY(write_anew(journal, damaged, err));
-    if (!work.headed) CAIRN_TRY(file_begin(&journal->own, journal->node, err));
-    if (fdatasync(journal->own.fd)) return cairn_fail_errno(err, "syncing the journal");
-    CAIRN_TRY(cairn_dir_sync(journal->dir_fd, err));
-    return replay_file(&work, err);
 }
 
 #define END ".journal"
@@ -487,11 +451,6 @@ enum cairn_code cairn_up_show_journal(const struct cairn_up_places *places,
 #define NOTED_MAX (CAIRN_UP_GROUP_BYTES_MAX / CAIRN_UP_RECORD_HEAD_BYTES)
 #define BROKEN_MAX (1 << 20)
 
-static void broken_release(struct cairn_up_broken *broken) {
-    free(broken->entries);
-    *broken = (struct cairn_up_broken){0};
-}
-
 static bool broken_has(const struct cairn_up_broken *broken, uint64_t entry) {
     for (size_t i = 0; i < broken->count; i++) {
         if (broken->entries[i] == entry) return true;
@@ -511,12 +470,6 @@ static bool broken_add(struct cairn_up_broken *broken, uint64_t entry) {
     return true;
 }
 
-static void broken_remove(struct cairn_up_broken *broken, uint64_t entry) {
-    for (size_t i = 0; i < broken->count; i++) {
-        if (broken->entries[i] == entry) broken->entries[i--] = broken->entries[--broken->count];
-    }
-}
-
 static void group_init(struct cairn_up_group *ret) {
     *ret = (struct cairn_up_group){.bytes = {.limit = CAIRN_UP_GROUP_BYTES_MAX}};
 }
@@ -534,31 +487,6 @@ static enum cairn_code note_record(struct cairn_up_group *group,
     group->noted[group->noted_count++] =
         (struct cairn_up_noted){record->entry, record->closes, false, bytes};
     return CAIRN_OK;
-}
-
-static enum cairn_code group_add(struct cairn_up_group *group,
-                                 const struct cairn_up_record *records, size_t count,
-                                 struct cairn_error *err) {
-    size_t bytes_before = group->bytes.size, noted_before = group->noted_count;
-    for (size_t i = 0; i < count; i++) {
-        size_t from = group->bytes.size;
-        enum cairn_code code = cairn_up_record_encode(&records[i], &group->bytes, err);
-        if (code == CAIRN_OK) code = note_record(group, &records[i], group->bytes.size - from, err);
-        if (code != CAIRN_OK) {
-            group->bytes.size = bytes_before;
-            group->noted_count = noted_before;
-            return code;
-        }
-    }
-    return CAIRN_OK;
-}
-
-static void group_wait(struct cairn_up_group *group, struct cairn_up_waiter *waiter) {
-    CAIRN_ASSERT(waiter->count <= group->noted_count);
-    waiter->first = group->noted_count - waiter->count;
-    if (!group->first) group->last = &group->first;
-    *group->last = waiter;
-    group->last = &waiter->next;
 }
 
 static void group_drop(struct cairn_up_group *group, const struct cairn_up_broken *broken) {
@@ -613,7 +541,27 @@ static enum cairn_code prepare(struct cairn_up_journal *journal,
     if (!journal->path || !journal->node)
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the journal");
     CAIRN_TRY(open_folder(journal, err));
-    CAIRN_TRY(read_journal(journal, options, err));
+    /* Opens or creates journal->path and replays it. */
+    struct open_work work = {.journal = journal, .options = options};
+    bool anew = false, damaged = false;
+    journal->own.fd = open(journal->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (journal->own.fd < 0) return cairn_fail_errno(err, "opening the journal");
+    CAIRN_TRY(take_file(&work, &anew, &damaged, err));
+    if (anew) {
+        /* Keeps a hard link to the damaged file beside the journal, for diagnosis. */
+        CAIRN_AUTO(buf) kept = {0};
+        bool renamed = false;
+        CAIRN_TRY(cairn_buf_printf(&kept, err, "%s.damaged", journal->path));
+        if (damaged && unlink(kept.data) && errno != ENOENT)
+            return cairn_fail_errno(err, "removing %s", kept.data);
+        if (damaged && link(journal->path, kept.data))
+            return cairn_fail_errno(err, "keeping the damaged journal as %s", kept.data);
+        CAIRN_TRY(rewrite_journal(journal, &renamed, err));
+    }
+    if (!work.headed) CAIRN_TRY(file_begin(&journal->own, journal->node, err));
+    if (fdatasync(journal->own.fd)) return cairn_fail_errno(err, "syncing the journal");
+    CAIRN_TRY(cairn_dir_sync(journal->dir_fd, err));
+    CAIRN_TRY(replay_file(&work, err));
     journal->locked.entry_last = journal->own.index.entry_last;
     journal->locked.live_count = journal->own.index.count;
     journal->locked.file_bytes = journal->own.size;
@@ -656,7 +604,8 @@ void cairn_up_journal_free(struct cairn_up_journal *journal) {
         pthread_join(journal->thread, NULL);
     }
     group_release(&journal->locked.pending);
-    broken_release(&journal->locked.lost);
+    free(journal->locked.lost.entries);
+    journal->locked.lost = (struct cairn_up_broken){0};
     file_release(&journal->own);
     if (journal->dir_fd >= 0) close(journal->dir_fd);
     if (journal->lock_fd >= 0) close(journal->lock_fd);
@@ -708,11 +657,28 @@ static enum cairn_code gather(struct cairn_up_journal *journal,
         return cairn_within(err, journal->locked.why.code,
                             "an earlier record of the save could not be written");
     }
-    return group_add(&journal->locked.pending, records, count, err);
+    struct cairn_up_group *group = &journal->locked.pending;
+    size_t bytes_before = group->bytes.size, noted_before = group->noted_count;
+    for (size_t i = 0; i < count; i++) {
+        size_t from = group->bytes.size;
+        enum cairn_code code = cairn_up_record_encode(&records[i], &group->bytes, err);
+        if (code == CAIRN_OK) code = note_record(group, &records[i], group->bytes.size - from, err);
+        if (code != CAIRN_OK) {
+            group->bytes.size = bytes_before;
+            group->noted_count = noted_before;
+            return code;
+        }
+    }
+    return CAIRN_OK;
 }
 
 static void wait_in(struct cairn_up_journal *journal, struct cairn_up_waiter *waiter) {
-    group_wait(&journal->locked.pending, waiter);
+    struct cairn_up_group *group = &journal->locked.pending;
+    CAIRN_ASSERT(waiter->count <= group->noted_count);
+    waiter->first = group->noted_count - waiter->count;
+    if (!group->first) group->last = &group->first;
+    *group->last = waiter;
+    group->last = &waiter->next;
     cairn_condition_signal(&journal->work);
 }
 
@@ -848,7 +814,11 @@ static void index_group(struct cairn_up_journal *journal, const struct cairn_up_
         }
         if (noted->closes) {
             CAIRN_HOLD(&journal->lock);
-            broken_remove(&journal->locked.lost, noted->entry);
+            struct cairn_up_broken *broken = &journal->locked.lost;
+            for (size_t k = 0; k < broken->count; k++) {
+                if (broken->entries[k] == noted->entry)
+                    broken->entries[k--] = broken->entries[--broken->count];
+            }
         }
     }
     file_took_group(&journal->own);

@@ -4,7 +4,6 @@
 #include "uploader/journal/recover.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "api/documents/records.h"
@@ -20,7 +19,7 @@
 
 struct cairn_up_past_shard {
     char *name; /* owned */
-    bool tensors, is_file;
+    bool tensors, is_file, is_stream;
     uint64_t offset, bytes;
     bool intent, durable;
     char token[CAIRN_UUID_TEXT_BYTES];
@@ -61,7 +60,7 @@ static void drop_shards(struct cairn_up_past *past, bool staged_only) {
     size_t kept = 0;
     for (size_t i = 0; i < past->shard_count; i++) {
         struct cairn_up_past_shard *shard = &past->shards[i];
-        if (staged_only && shard->is_file) {
+        if (staged_only && (shard->is_file || shard->is_stream)) {
             past->shards[kept++] = *shard;
             continue;
         }
@@ -137,13 +136,6 @@ static enum cairn_code replay_stage(struct cairn_up_past *past, const json_t *me
     return CAIRN_OK;
 }
 
-static enum cairn_code replay_file(struct cairn_up_past *past, const json_t *message,
-                                   struct cairn_error *err) {
-    struct cairn_msg_record_file told = {0};
-    CAIRN_TRY(cairn_msg_record_file_read(message, "", &told, err));
-    return add_shard(past, told.name, false, true, 0, told.bytes, err);
-}
-
 static enum cairn_code take_blocks(struct cairn_up_past_shard *shard, struct cairn_view blob,
                                    struct cairn_error *err) {
     uint64_t count = cairn_div_up(shard->bytes, CAIRN_BLOCK_BYTES);
@@ -187,51 +179,48 @@ static enum cairn_code replay_upload(struct cairn_up_past_shard *shard, const js
                             : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the recovery");
 }
 
-static enum cairn_code replay_shard(struct cairn_up_past *past,
-                                    const struct cairn_up_replayed *record,
-                                    struct cairn_error *err) {
-    struct cairn_msg_record_intent told = {0};
-    CAIRN_TRY(cairn_msg_record_intent_read(record->message, "", &told, err));
-    if (told.s >= past->shard_count)
-        return cairn_fail(err, CAIRN_CORRUPT,
-                          "record %s of shard %" PRIu64 ", which was never staged", record->name,
-                          told.s);
-    struct cairn_up_past_shard *shard = &past->shards[told.s];
-    if (!strcmp(record->name, "blocks")) return take_blocks(shard, record->blob, err);
-    if (!strcmp(record->name, "upload")) return replay_upload(shard, record->message, err);
-    shard->durable |= !strcmp(record->name, "durable");
-    if (told.partner) (void)cairn_text_copy(past->partner, sizeof(past->partner), told.partner);
-    if (!told.token) return CAIRN_OK;
-    shard->intent = true;
-    shard->part_bytes = told.part_bytes;
-    (void)cairn_text_copy(shard->token, sizeof(shard->token), told.token);
-    return CAIRN_OK;
-}
-
 static enum cairn_code take_table(struct cairn_up_past *past, struct cairn_view blob,
                                   struct cairn_error *err) {
     past->table.limit = CAIRN_TABLE_BYTES_MAX;
     return blob.size ? cairn_buf_append(&past->table, blob.data, blob.size, err) : CAIRN_OK;
 }
 
-static enum cairn_code replay_table(struct cairn_up_past *past,
-                                    const struct cairn_up_replayed *record,
-                                    struct cairn_error *err) {
-    struct cairn_msg_record_table told = {0};
-    CAIRN_TRY(cairn_msg_record_table_read(record->message, "", &told, err));
-    (void)cairn_text_copy(past->table_hex, sizeof(past->table_hex), told.table);
-    return take_table(past, record->blob, err);
-}
-
 static enum cairn_code replay_one(struct cairn_up_past *past,
                                   const struct cairn_up_replayed *record, struct cairn_error *err) {
     const char *name = record->name;
     if (!strcmp(name, "stage")) return replay_stage(past, record->message, err);
-    if (!strcmp(name, "file")) return replay_file(past, record->message, err);
-    if (!strcmp(name, "table")) return replay_table(past, record, err);
+    if (!strcmp(name, "file")) {
+        struct cairn_msg_record_file told = {0};
+        CAIRN_TRY(cairn_msg_record_file_read(record->message, "", &told, err));
+        CAIRN_TRY(add_shard(past, told.name, false, !told.inode, 0, told.bytes, err));
+        past->shards[past->shard_count - 1].is_stream = told.inode != 0;
+        return CAIRN_OK;
+    }
+    if (!strcmp(name, "table")) {
+        struct cairn_msg_record_table told = {0};
+        CAIRN_TRY(cairn_msg_record_table_read(record->message, "", &told, err));
+        (void)cairn_text_copy(past->table_hex, sizeof(past->table_hex), told.table);
+        return take_table(past, record->blob, err);
+    }
     if (!strcmp(name, "intent") || !strcmp(name, "upload") || !strcmp(name, "blocks") ||
-        !strcmp(name, "durable"))
-        return replay_shard(past, record, err);
+        !strcmp(name, "durable")) {
+        struct cairn_msg_record_intent told = {0};
+        CAIRN_TRY(cairn_msg_record_intent_read(record->message, "", &told, err));
+        if (told.s >= past->shard_count)
+            return cairn_fail(err, CAIRN_CORRUPT,
+                              "record %s of shard %" PRIu64 ", which was never staged",
+                              record->name, told.s);
+        struct cairn_up_past_shard *shard = &past->shards[told.s];
+        if (!strcmp(record->name, "blocks")) return take_blocks(shard, record->blob, err);
+        if (!strcmp(record->name, "upload")) return replay_upload(shard, record->message, err);
+        shard->durable |= !strcmp(record->name, "durable");
+        if (told.partner) (void)cairn_text_copy(past->partner, sizeof(past->partner), told.partner);
+        if (!told.token) return CAIRN_OK;
+        shard->intent = true;
+        shard->part_bytes = told.part_bytes;
+        (void)cairn_text_copy(shard->token, sizeof(shard->token), told.token);
+        return CAIRN_OK;
+    }
     json_t **place = !strcmp(name, "begin")     ? &past->begin
                      : !strcmp(name, "session") ? &past->session
                      : !strcmp(name, "seal")    ? &past->seal
@@ -267,25 +256,8 @@ static bool is_of_partner(const struct cairn_up_past *past) {
     return past->owner && !past->inode;
 }
 
-static enum cairn_code read_begin(const struct cairn_up_past *past, struct cairn_up_begin *ret,
-                                  struct cairn_error *err) {
-    struct cairn_msg_record_begin told = {0};
-    struct cairn_msg_begin_place place = {0};
-    CAIRN_TRY(cairn_msg_record_begin_read(past->begin, "", &told, err));
-    CAIRN_TRY(cairn_msg_begin_place_read(told.body, "/body", &place, err));
-    *ret = (struct cairn_up_begin){.grant_text = told.grant,
-                                   .proc = told.proc,
-                                   .trace = told.traceparent,
-                                   .rank = (uint32_t)place.rank,
-                                   .world_size = (uint32_t)place.world_size,
-                                   .of_partner = is_of_partner(past)};
-    CAIRN_TRY(cairn_up_begin_read(told.body, "/body", ret, err));
-    ret->abort_on_disconnect = told.abort_on_disconnect;
-    return CAIRN_OK;
-}
-
-/* A file's descriptor died with the old process. Bytes that a partner has, or that this node sends
- * for another, may come back (Q57), so these wait. */
+/* A file's descriptor died with the old process; a stream's trainer has its own. Bytes that a
+ * partner has, or that this node sends for another, may come back (Q57), so these wait. */
 static enum cairn_up_source_wait wait_of(const struct cairn_up_save *save,
                                          const struct cairn_up_past *past,
                                          const struct cairn_up_past_shard *shard) {
@@ -303,6 +275,7 @@ static enum cairn_code build_shard(struct cairn_up *up, struct cairn_up_save *sa
         .slab_offset = past->offset,
         .size_bytes = past->bytes,
         .take_fd = -1,
+        .is_stream = past->is_stream,
         .token = past->intent ? past->token : NULL,
         .part_bytes = past->part_bytes,
     };
@@ -336,9 +309,18 @@ static enum cairn_code build_seal(struct cairn_up *up, struct cairn_up_save *sav
 
 static bool was_sent(const struct cairn_up_past *past) {
     for (size_t i = 0; i < past->shard_count; i++) {
-        if (past->shards[i].intent || past->shards[i].is_file) return true;
+        if (past->shards[i].intent || past->shards[i].is_file || past->shards[i].is_stream)
+            return true;
     }
     return false;
+}
+
+/* Shards of `stage`, which are adjacent. */
+static size_t staged_count(const struct cairn_up_past *past) {
+    size_t count = 0;
+    for (size_t i = 0; i < past->shard_count; i++)
+        count += !past->shards[i].is_file && !past->shards[i].is_stream;
+    return count;
 }
 
 static bool has_files(const struct cairn_up_past *past) {
@@ -346,14 +328,6 @@ static bool has_files(const struct cairn_up_past *past) {
         if (past->shards[i].is_file) return true;
     }
     return false;
-}
-
-/* Checks uploads begun on the store, to finish or abort them. */
-static void queue_shards(struct cairn_up *up, struct cairn_up_save *save,
-                         const struct cairn_up_past *past) {
-    for (size_t i = 0; i < save->state.shard_count; i++) {
-        if (past->seal || past->shards[i].intent) cairn_up_queue_add(up->queue, save->shards[i]);
-    }
 }
 
 static void build_fail(struct cairn_up *up, struct cairn_up_save *save, const json_t *fail) {
@@ -365,10 +339,7 @@ static void build_fail(struct cairn_up *up, struct cairn_up_save *save, const js
 
 static enum cairn_code fill_save(struct cairn_up *up, const struct cairn_up_past *past,
                                  struct cairn_up_save *save, struct cairn_error *err) {
-    if (past->bad.code != CAIRN_OK) {
-        if (err) *err = past->bad;
-        return past->bad.code;
-    }
+    if (past->bad.code != CAIRN_OK) return cairn_pass(err, past->bad.code, &past->bad);
     const struct cairn_up_save_past state = {.staged = past->slab_bytes != 0,
                                              .sealed = past->seal != NULL,
                                              .failed = past->fail != NULL,
@@ -382,12 +353,15 @@ static enum cairn_code fill_save(struct cairn_up *up, const struct cairn_up_past
         CAIRN_TRY(
             build_shard(up, save, &past->shards[i], wait_of(save, past, &past->shards[i]), err));
     save->stage_first = past->stage_first;
-    save->stage_count = keep ? past->shard_count - past->stage_first : 0;
+    save->stage_count = keep ? staged_count(past) : 0;
     save->staged_in.device = past->device;
     save->staged_in.inode = past->inode;
     save->staged_in.bytes = past->slab_bytes;
     if (past->seal) CAIRN_TRY(build_seal(up, save, past, err));
-    queue_shards(up, save, past);
+    /* Checks uploads begun on the store, to finish or abort them. */
+    for (size_t i = 0; i < save->state.shard_count; i++) {
+        if (past->seal || past->shards[i].intent) cairn_up_queue_add(up->queue, save->shards[i]);
+    }
     if (past->fail)
         build_fail(up, save, past->fail);
     else if (!past->seal && has_files(past))
@@ -403,10 +377,20 @@ static enum cairn_code fill_save(struct cairn_up *up, const struct cairn_up_past
 /* Q45: only a save with unreadable records fails by name at the server. */
 static enum cairn_code build_save(struct cairn_up *up, const struct cairn_up_past *past,
                                   struct cairn_error *err) {
-    struct cairn_up_begin begin = {0};
     struct cairn_up_save *save = NULL;
     struct cairn_error why = {0};
-    CAIRN_TRY(read_begin(past, &begin, err));
+    struct cairn_msg_record_begin told = {0};
+    struct cairn_msg_begin_place place = {0};
+    CAIRN_TRY(cairn_msg_record_begin_read(past->begin, "", &told, err));
+    CAIRN_TRY(cairn_msg_begin_place_read(told.body, "/body", &place, err));
+    struct cairn_up_begin begin = {.grant_text = told.grant,
+                                   .proc = told.proc,
+                                   .trace = told.traceparent,
+                                   .rank = (uint32_t)place.rank,
+                                   .world_size = (uint32_t)place.world_size,
+                                   .of_partner = is_of_partner(past)};
+    CAIRN_TRY(cairn_up_begin_read(told.body, "/body", &begin, err));
+    begin.told.abort_on_disconnect = told.abort_on_disconnect;
     CAIRN_TRY(cairn_up_save_new_locked(up, past->entry, &begin, &save, err));
     const struct cairn_up_save_past open = {0};
     cairn_up_save_state_recover(past->entry, &open, &save->state);
@@ -414,8 +398,7 @@ static enum cairn_code build_save(struct cairn_up *up, const struct cairn_up_pas
     if (code == CAIRN_OK) return CAIRN_OK;
     (void)cairn_within(&why, code, "the journal's records of it cannot be used");
     cairn_up_save_fail_for_locked(up, save, &why);
-    if (err) *err = why;
-    return code;
+    return cairn_pass(err, code, &why);
 }
 
 static enum cairn_code build_session(struct cairn_up *up, const struct cairn_up_past *past,
@@ -491,8 +474,7 @@ static enum cairn_code build_entry(struct cairn_up *up, const struct cairn_up_pa
     }
     if (past->bad.code == CAIRN_OK)
         return cairn_fail(err, CAIRN_CORRUPT, "its first record is not there");
-    if (err) *err = past->bad;
-    return past->bad.code;
+    return cairn_pass(err, past->bad.code, &past->bad);
 }
 
 enum cairn_code cairn_up_recovery_build(struct cairn_up_recovery *recovery, struct cairn_up *up,

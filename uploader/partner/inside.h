@@ -10,6 +10,7 @@
  */
 #pragma once
 
+#include "api/wire/messages.h"
 #include "uploader/partner/partner.h"
 #include "uploader/port/ask.h"
 #include "uploader/port/port.h"
@@ -18,11 +19,9 @@
 #define CAIRN_UP_COPY_PATH "/v1/copies/"
 #define CAIRN_UP_COPY_BYTES_MAX (UINT64_C(1) << 50) /* of one copy; keeps sums in range */
 
-struct cairn_up_copy_shard {  /* fixed */
-    const char *name, *token; /* in the description */
-    bool tensors;
-    uint64_t bytes, offset; /* offset: in the copy's data */
-    uint64_t part_bytes;
+struct cairn_up_copy_shard {          /* fixed */
+    struct cairn_msg_copy_shard told; /* in the description */
+    uint64_t offset;                  /* in the copy's data */
     struct cairn_buf blocks_le;
     uint64_t first_piece;
 };
@@ -35,9 +34,8 @@ struct cairn_up_copy {
     uint32_t n, rank;
     char node[CAIRN_NAME_BYTES_MAX + 1]; /* the node that owns the save */
     char digest[2 * CAIRN_SHA256_BYTES + 1];
-    json_t *head; /* owned */
-    const char *uploader, *proc;
-    json_t *begin, *replicated, *labels, *meta; /* in head */
+    json_t *head;               /* owned */
+    struct cairn_msg_copy told; /* in head */
     struct cairn_buf table;
     struct cairn_up_copy_shard *shards;
     size_t shard_count;

@@ -39,8 +39,8 @@ static void copy_free(struct cairn_up_copy *copy) {
 
 static bool same_shard(const struct cairn_up_copy_shard *one,
                        const struct cairn_up_copy_shard *other) {
-    return !strcmp(one->name, other->name) && one->tensors == other->tensors &&
-           one->bytes == other->bytes && one->blocks_le.size == other->blocks_le.size &&
+    return !strcmp(one->told.name, other->told.name) && one->told.tensors == other->told.tensors &&
+           one->told.bytes == other->told.bytes && one->blocks_le.size == other->blocks_le.size &&
            (!one->blocks_le.size ||
             !memcmp(one->blocks_le.data, other->blocks_le.data, one->blocks_le.size));
 }
@@ -56,7 +56,7 @@ static bool same_bytes(const struct cairn_up_copy *one, const struct cairn_up_co
 static bool same_tokens(const struct cairn_up_copy *one, const struct cairn_up_copy *other) {
     CAIRN_ASSERT(one->shard_count == other->shard_count);
     for (size_t i = 0; i < one->shard_count; i++)
-        if (strcmp(one->shards[i].token, other->shards[i].token) != 0) return false;
+        if (strcmp(one->shards[i].told.token, other->shards[i].told.token) != 0) return false;
     return true;
 }
 
@@ -64,28 +64,13 @@ static bool same_tokens(const struct cairn_up_copy *one, const struct cairn_up_c
 static enum cairn_code copy_begin(const struct cairn_up_copy *copy, struct cairn_up_begin *ret,
                                   struct cairn_error *err) {
     struct cairn_msg_begin_place place = {0};
-    CAIRN_TRY(cairn_msg_begin_place_read(copy->begin, "/begin", &place, err));
+    CAIRN_TRY(cairn_msg_begin_place_read(copy->told.begin, "/begin", &place, err));
     *ret = (struct cairn_up_begin){.attempt = copy->attempt,
-                                   .proc = copy->proc,
+                                   .proc = copy->told.proc,
                                    .rank = (uint32_t)place.rank,
                                    .world_size = (uint32_t)place.world_size,
                                    .of_partner = true};
-    return cairn_up_begin_read(copy->begin, "/begin", ret, err);
-}
-
-static enum cairn_code read_begin(struct cairn_up_copy *copy,
-                                  const struct cairn_up_attempt *attempt, struct cairn_error *err) {
-    struct cairn_up_begin begin = {0};
-    const struct cairn_grant *grant = &attempt->grant;
-    CAIRN_TRY(copy_begin(copy, &begin, err));
-    struct cairn_version_origin origin = {
-        .name = grant->name, .attempt = grant->attempt, .step = begin.step, .n = begin.n};
-    (void)cairn_text_copy(origin.nonce, sizeof(origin.nonce), grant->nonce);
-    cairn_version_id_make(&origin, &copy->version);
-    copy->rank = begin.rank;
-    copy->step = begin.step;
-    copy->n = begin.n;
-    return CAIRN_OK;
+    return cairn_up_begin_read(copy->told.begin, "/begin", ret, err);
 }
 
 static enum cairn_code read_table(struct cairn_up_copy *copy, const char *text,
@@ -102,59 +87,48 @@ static enum cairn_code read_table(struct cairn_up_copy *copy, const char *text,
 
 static enum cairn_code read_shard(struct cairn_up_copy *copy, const json_t *item,
                                   struct cairn_shard_names *names, struct cairn_error *err) {
-    struct cairn_msg_copy_shard told = {0};
-    CAIRN_TRY(cairn_msg_copy_shard_read(item, "/shards", &told, err));
     struct cairn_up_copy_shard *shard = &copy->shards[copy->shard_count++];
-    *shard = (struct cairn_up_copy_shard){.name = told.name,
-                                          .token = told.token,
-                                          .tensors = told.tensors,
-                                          .bytes = told.bytes,
-                                          .part_bytes = told.part_bytes,
-                                          .offset = copy->data_bytes,
+    const struct cairn_msg_copy_shard *told = &shard->told;
+    *shard = (struct cairn_up_copy_shard){.offset = copy->data_bytes,
                                           .first_piece = copy->piece_count,
                                           .blocks_le.limit = CAIRN_UP_DESCRIPTION_BYTES_MAX};
-    CAIRN_TRY(cairn_shard_name_check(cairn_view_of(told.name), err));
-    CAIRN_TRY(cairn_shard_names_add(names, cairn_view_of(told.name), err));
-    CAIRN_TRY(cairn_base64_decode(cairn_view_of(told.blocks), &shard->blocks_le, err));
-    if (told.bytes > CAIRN_UP_COPY_BYTES_MAX - copy->data_bytes ||
-        shard->blocks_le.size != 4 * cairn_div_up(told.bytes, CAIRN_BLOCK_BYTES) ||
-        !cairn_uuid_text_valid(cairn_view_of(told.token)))
-        return cairn_fail(err, CAIRN_INVALID, "shard %s: its size, checksums or token", told.name);
-    enum cairn_code code = cairn_multipart_check(told.bytes, told.part_bytes, err);
-    if (code) return cairn_within(err, code, "shard %s", told.name);
-    copy->data_bytes += cairn_round_up(told.bytes, CAIRN_BLOCK_BYTES);
-    copy->piece_count += cairn_div_up(told.bytes, CAIRN_UP_COPY_PIECE_BYTES);
+    CAIRN_TRY(cairn_msg_copy_shard_read(item, "/shards", &shard->told, err));
+    CAIRN_TRY(cairn_shard_name_check(cairn_view_of(told->name), err));
+    CAIRN_TRY(cairn_shard_names_add(names, cairn_view_of(told->name), err));
+    CAIRN_TRY(cairn_base64_decode(cairn_view_of(told->blocks), &shard->blocks_le, err));
+    if (told->bytes > CAIRN_UP_COPY_BYTES_MAX - copy->data_bytes ||
+        shard->blocks_le.size != 4 * cairn_div_up(told->bytes, CAIRN_BLOCK_BYTES) ||
+        !cairn_uuid_text_valid(cairn_view_of(told->token)))
+        return cairn_fail(err, CAIRN_INVALID, "shard %s: its size, checksums or token", told->name);
+    enum cairn_code code = cairn_multipart_check(told->bytes, told->part_bytes, err);
+    if (code) return cairn_within(err, code, "shard %s", told->name);
+    copy->data_bytes += cairn_round_up(told->bytes, CAIRN_BLOCK_BYTES);
+    copy->piece_count += cairn_div_up(told->bytes, CAIRN_UP_COPY_PIECE_BYTES);
     return CAIRN_OK;
 }
 
-static enum cairn_code read_shards(struct cairn_up_copy *copy, const json_t *items,
-                                   struct cairn_error *err) {
+static enum cairn_code read_head(struct cairn_up_copy *copy, const struct cairn_up_attempt *attempt,
+                                 struct cairn_error *err) {
+    copy->told.proc = "";
+    CAIRN_TRY(cairn_msg_copy_read(copy->head, "", &copy->told, err));
+    struct cairn_up_begin begin = {0};
+    CAIRN_TRY(copy_begin(copy, &begin, err));
+    cairn_up_attempt_version(attempt, begin.told.step, begin.told.n, &copy->version);
+    copy->rank = begin.rank;
+    copy->step = begin.told.step;
+    copy->n = begin.told.n;
+    CAIRN_TRY(read_table(copy, copy->told.table, err));
     CAIRN_AUTO(shard_names) names = {0};
-    size_t count = json_array_size(items);
+    size_t count = json_array_size(copy->told.shards);
     if (count > CAIRN_UP_SHARDS_MAX)
         return cairn_fail(err, CAIRN_INVALID, "/shards: more than %d", CAIRN_UP_SHARDS_MAX);
     copy->shards = calloc(count + 1, sizeof(*copy->shards));
     if (!copy->shards) return no_memory(err);
     for (size_t i = 0; i < count; i++)
-        CAIRN_TRY(read_shard(copy, json_array_get(items, i), &names, err));
+        CAIRN_TRY(read_shard(copy, json_array_get(copy->told.shards, i), &names, err));
     copy->missing = copy->piece_count;
     copy->pieces = calloc(copy->piece_count + 1, 1);
     return copy->pieces ? CAIRN_OK : no_memory(err);
-}
-
-static enum cairn_code read_head(struct cairn_up_copy *copy, const struct cairn_up_attempt *attempt,
-                                 struct cairn_error *err) {
-    struct cairn_msg_copy told = {.proc = ""};
-    CAIRN_TRY(cairn_msg_copy_read(copy->head, "", &told, err));
-    copy->uploader = told.uploader;
-    copy->proc = told.proc;
-    copy->begin = told.begin;
-    copy->replicated = told.replicated;
-    copy->labels = told.labels;
-    copy->meta = told.meta;
-    CAIRN_TRY(read_begin(copy, attempt, err));
-    CAIRN_TRY(read_table(copy, told.table, err));
-    return read_shards(copy, told.shards, err);
 }
 
 /* Makes a checked, unlisted copy without bytes; take_head describes it. attempt is the caller's. */
@@ -268,8 +242,9 @@ static void keep_whole_locked(struct cairn_up_partner *partner, struct cairn_up_
                                               .shard_count = copy->shard_count};
     for (size_t i = 0; shards && i < copy->shard_count; i++) {
         const struct cairn_up_copy_shard *from = &copy->shards[i];
-        shards[i] = (struct cairn_up_kept_shard){
-            .name = (char *)(uintptr_t)from->name, .offset = from->offset, .bytes = from->bytes};
+        shards[i] = (struct cairn_up_kept_shard){.name = (char *)(uintptr_t)from->told.name,
+                                                 .offset = from->offset,
+                                                 .bytes = from->told.bytes};
     }
     if (shards) copy->kept = cairn_up_kept_copy_add_locked(partner->up, &wanted);
 }
@@ -316,16 +291,6 @@ static enum cairn_code pass_over(struct cairn_up_call *call, struct cairn_error 
     return CAIRN_OK;
 }
 
-static struct cairn_up_attempt *attempt_of_locked(struct cairn_up *up,
-                                                  const struct cairn_peer_right *right) {
-    struct cairn_up_attempt *at = up->locked.attempts;
-    while (at && (at->grant.attempt != right->attempt ||
-                  strcmp(at->grant.name.run, right->run.run) != 0 ||
-                  strcmp(at->grant.name.project, right->run.project) != 0))
-        at = at->next;
-    return at;
-}
-
 static enum cairn_code receive_head(struct cairn_up_call *call, const char *digest, json_t **ret,
                                     struct cairn_error *err) {
     size_t size = (size_t)call->head.body_bytes;
@@ -350,7 +315,11 @@ static enum cairn_code make_copy(struct cairn_up_partner *partner, struct cairn_
     json_t *head = NULL;
     CAIRN_TRY(receive_head(call, asked->parts[2], &head, err));
     CAIRN_HOLD(&partner->up->lock);
-    struct cairn_up_attempt *attempt = attempt_of_locked(partner->up, &call->right);
+    struct cairn_up_attempt *attempt = partner->up->locked.attempts;
+    while (attempt && (attempt->grant.attempt != call->right.attempt ||
+                       strcmp(attempt->grant.name.run, call->right.run.run) != 0 ||
+                       strcmp(attempt->grant.name.project, call->right.run.project) != 0))
+        attempt = attempt->next;
     if (!attempt) {
         json_decref(head);
         return cairn_fail(err, CAIRN_FORBIDDEN, "this node does not hold the attempt any more");
@@ -491,12 +460,13 @@ static enum cairn_code claim(struct cairn_up_partner *partner, const struct cair
     if (cairn_parse_u64(cairn_view_of(asked->parts[2]), &shard, NULL) ||
         cairn_parse_u64(cairn_view_of(asked->parts[3]), &ret->offset, NULL) ||
         shard >= copy->shard_count || ret->offset % CAIRN_UP_COPY_PIECE_BYTES ||
-        ret->offset >= copy->shards[shard].bytes)
+        ret->offset >= copy->shards[shard].told.bytes)
         return cairn_fail(err, CAIRN_INVALID, "the copy has no such piece");
     ret->copy = copy;
     ret->shard = &copy->shards[shard];
     ret->index = ret->shard->first_piece + ret->offset / CAIRN_UP_COPY_PIECE_BYTES;
-    ret->bytes = (size_t)cairn_min_u64(CAIRN_UP_COPY_PIECE_BYTES, ret->shard->bytes - ret->offset);
+    ret->bytes =
+        (size_t)cairn_min_u64(CAIRN_UP_COPY_PIECE_BYTES, ret->shard->told.bytes - ret->offset);
     if (call->head.body_bytes != ret->bytes)
         return cairn_fail(err, CAIRN_INVALID, "the piece has %zu bytes", ret->bytes);
     if (copy->pieces[ret->index] == CAIRN_UP_PIECE_COMES)
@@ -562,20 +532,18 @@ static bool is_anothers(struct cairn_up_partner *partner, const struct cairn_up_
            !find_own_locked(partner, call, asked);
 }
 
-static enum cairn_code hand_over(struct cairn_up_partner *partner, const struct cairn_up_call *call,
-                                 const struct asked *asked, struct cairn_error *err) {
-    if (!is_anothers(partner, call, asked) && still_sends(partner->up, asked)) return CAIRN_OK;
-    CAIRN_TRY(is_whole(partner, call, asked, err));
-    return cairn_up_partner_finish(partner, asked->parts[0], (uint32_t)asked->rank, err);
-}
-
 static enum cairn_code serve(struct cairn_up_partner *partner, struct cairn_up_call *call,
                              struct cairn_error *err) {
     struct asked asked;
     if (!read_path(call, &asked)) return cairn_fail(err, CAIRN_INVALID, "no such path");
     if (asked.count == 4) return take_piece(partner, call, &asked, err);
     if (!strcmp(asked.parts[2], "whole")) return is_whole(partner, call, &asked, err);
-    if (!strcmp(asked.parts[2], "finish")) return hand_over(partner, call, &asked, err);
+    if (!strcmp(asked.parts[2], "finish")) {
+        if (!is_anothers(partner, call, &asked) && still_sends(partner->up, &asked))
+            return CAIRN_OK;
+        CAIRN_TRY(is_whole(partner, call, &asked, err));
+        return cairn_up_partner_finish(partner, asked.parts[0], (uint32_t)asked.rank, err);
+    }
     return take_head(partner, call, &asked, err);
 }
 
@@ -607,8 +575,8 @@ static enum cairn_code note_stage(struct cairn_up_notes *notes, const struct cai
     for (size_t i = 0; i < copy->shard_count; i++) {
         const struct cairn_up_copy_shard *shard = &copy->shards[i];
         json_t *item =
-            CAIRN_PACK(stage_shard, .name = shard->name, .offset = shard->offset,
-                       .bytes = shard->bytes, .kind = shard->tensors ? "tensors" : "raw");
+            CAIRN_PACK(stage_shard, .name = shard->told.name, .offset = shard->offset,
+                       .bytes = shard->told.bytes, .kind = shard->told.tensors ? "tensors" : "raw");
         if (json_array_append_new(shards, item)) return no_memory(err);
     }
     return cairn_up_notes_add(
@@ -630,29 +598,17 @@ static enum cairn_code note_all(struct cairn_up_notes *notes, const struct cairn
     for (size_t i = 0; i < copy->shard_count; i++) {
         const struct cairn_up_copy_shard *shard = &copy->shards[i];
         CAIRN_TRY(cairn_up_notes_add(notes, entry,
-                                     CAIRN_PACK(record_intent, .s = i, .token = shard->token,
-                                                .part_bytes = shard->part_bytes),
+                                     CAIRN_PACK(record_intent, .s = i, .token = shard->told.token,
+                                                .part_bytes = shard->told.part_bytes),
                                      none, err));
         CAIRN_TRY(cairn_up_notes_add(notes, entry, CAIRN_PACK(record_blocks, .s = i),
                                      cairn_buf_view(&shard->blocks_le), err));
     }
     return cairn_up_notes_add(notes, entry,
-                              CAIRN_PACK(record_seal, .replicated = copy->replicated,
+                              CAIRN_PACK(record_seal, .replicated = copy->told.replicated,
                                          .table = save->table ? save->table->hex : NULL,
-                                         .labels = copy->labels, .meta = copy->meta),
+                                         .labels = copy->told.labels, .meta = copy->told.meta),
                               none, err);
-}
-
-static enum cairn_code remember(struct cairn_up *up, const struct cairn_up_copy *copy,
-                                struct cairn_up_save *save, struct cairn_error *err) {
-    struct cairn_up_notes notes = {0};
-    enum cairn_code code = note_all(&notes, copy, save, err);
-    if (!code)
-        code = cairn_up_journal_post(up->journal, notes.records, notes.count, NULL, NULL, err);
-    if (!code) cairn_up_journal_hurry(up->journal); /* it will be sent soon */
-    if (!code && save->table) save->table->written = true;
-    cairn_up_notes_release(&notes);
-    return code;
 }
 
 static enum cairn_code add_shard(struct cairn_up *up, struct cairn_up_save *save,
@@ -662,13 +618,13 @@ static enum cairn_code add_shard(struct cairn_up *up, struct cairn_up_save *save
     if (!blocks) return no_memory(err);
     for (size_t i = 0; i < count; i++)
         blocks[i] = cairn_load_u32le((const uint8_t *)from->blocks_le.data + 4 * i);
-    struct cairn_up_shard_options options = {.name = from->name,
-                                             .tensors = from->tensors,
+    struct cairn_up_shard_options options = {.name = from->told.name,
+                                             .tensors = from->told.tensors,
                                              .slab_offset = from->offset,
-                                             .size_bytes = from->bytes,
+                                             .size_bytes = from->told.bytes,
                                              .take_fd = -1,
-                                             .token = from->token,
-                                             .part_bytes = from->part_bytes};
+                                             .token = from->told.token,
+                                             .part_bytes = from->told.part_bytes};
     const struct cairn_up_shard_past past = {
         .intent = true, .blocks = blocks, .source_wait = CAIRN_UP_SOURCE_FOREVER};
     return cairn_up_save_shard_new_locked(up, save, &options, &past, err);
@@ -681,12 +637,20 @@ static enum cairn_code fill_save(struct cairn_up *up, const struct cairn_up_copy
     for (size_t i = 0; i < copy->shard_count; i++)
         CAIRN_TRY(add_shard(up, save, &copy->shards[i], err));
     save->stage_count = copy->shard_count;
-    CAIRN_TRY(cairn_up_save_set_sealed(save, copy->replicated, copy->labels, copy->meta, err));
+    CAIRN_TRY(cairn_up_save_set_sealed(save, copy->told.replicated, copy->told.labels,
+                                       copy->told.meta, err));
     if (copy->table.size)
         CAIRN_TRY(cairn_up_table_new_locked(up, cairn_buf_view(&copy->table),
                                             cairn_up_journal_entry_new(up->journal), &save->table,
                                             err));
-    return remember(up, copy, save, err);
+    struct cairn_up_notes notes = {0};
+    enum cairn_code code = note_all(&notes, copy, save, err);
+    if (!code)
+        code = cairn_up_journal_post(up->journal, notes.records, notes.count, NULL, NULL, err);
+    if (!code) cairn_up_journal_hurry(up->journal); /* it will be sent soon */
+    if (!code && save->table) save->table->written = true;
+    cairn_up_notes_release(&notes);
+    return code;
 }
 
 enum cairn_code cairn_up_copy_finish_locked(struct cairn_up *up, struct cairn_up_copy *copy,

@@ -70,8 +70,9 @@ static bool is_due(const struct cairn_up_save *save, uint64_t now_ms) {
     return save->state.phase == CAIRN_UP_PHASE_SEALED && now_ms >= own->next_ms;
 }
 
-static bool is_to_give(const struct cairn_up_save *save) {
-    return save->slab && !save->partner.node[0] && !save->file_count && !save->abort_on_disconnect;
+static bool is_to_give(struct cairn_up *up, const struct cairn_up_save *save) {
+    return (save->slab || save->stream_count) && !save->partner.node[0] &&
+           !save->abort_on_disconnect && cairn_up_save_is_here_locked(up, save);
 }
 
 /* True for saves with files or bound to their trainer, which are never partnered. */
@@ -91,28 +92,9 @@ static void complain_locked(struct cairn_up_save *save, const char *node, const 
 }
 
 /* True when the bytes died with the previous uploader process and no trainer has offered them. */
-static bool is_to_hand_over(const struct cairn_up *up, const struct cairn_up_save *save) {
-    return save->partner.node[0] && save->partner.recovered && !save->slab &&
-           !up->locked.offers_awaited && !cairn_up_save_state_is_durable(&save->state);
-}
-
-static void describe(const struct cairn_up_save *save, struct gift *ret) {
-    *ret = (struct gift){.entry = save->entry,
-                         .version = save->place.id,
-                         .rank = save->rank,
-                         .run = save->place.name,
-                         .attempt = save->attempt->grant.attempt};
-}
-
-/* Excludes files: they are read as they are sent, so there are no checksums for a partner yet. */
-static void look_for_files_locked(struct cairn_up *up, struct cairn_up_save *save) {
-    struct cairn_up_member to;
-    uint8_t key[CAIRN_PEER_KEY_BYTES];
-    save->partner.next_ms = cairn_mono_ms() + AGAIN_MS;
-    if (cairn_up_members_partner(&up->peers->members, &save->place.name,
-                                 save->attempt->grant.attempt, NULL, &to, key))
-        complain_locked(save, to.node, "it has files, which are read as they are sent");
-    cairn_wipe(key, sizeof(key));
+static bool is_to_hand_over(struct cairn_up *up, const struct cairn_up_save *save) {
+    return save->partner.node[0] && save->partner.recovered && !up->locked.offers_awaited &&
+           !cairn_up_save_state_is_durable(&save->state) && !cairn_up_save_is_here_locked(up, save);
 }
 
 /* Finds the slab that keeps the save which the partner lacks; NULL: none. */
@@ -124,36 +106,30 @@ static struct cairn_up_slab *slab_of_locked(const struct cairn_up *up, const str
     return NULL;
 }
 
-/* Picks a kept generation that the store had before the partner. */
-static bool pick_kept_locked(struct cairn_up *up, struct gift *ret) {
-    uint64_t now_ms = cairn_mono_ms();
-    for (const struct cairn_up_slab *at = up->locked.slabs; at; at = at->next) {
-        struct cairn_up_kept *kept = at->kept;
-        if (!kept || !kept->gift.head.size || now_ms < kept->gift.next_ms ||
-            cairn_up_kept_is_outdated_locked(up, kept))
-            continue;
-        *ret = (struct gift){.version = kept->version,
-                             .rank = kept->rank,
-                             .run = kept->run,
-                             .attempt = kept->attempt};
-        kept->gift.next_ms = now_ms + KEPT_AGAIN_MS;
-        if (cairn_up_members_partner(&up->peers->members, &ret->run, ret->attempt, NULL, &ret->to,
-                                     ret->key))
-            return true;
-    }
-    return false;
-}
-
 /* *ret_gives: give the save; otherwise hand it over. */
 static bool pick_save_locked(struct cairn_up *up, struct gift *ret, bool *ret_gives) {
     uint64_t now_ms = cairn_mono_ms();
     for (size_t i = 0; i < up->locked.save_count; i++) {
         struct cairn_up_save *save = up->locked.saves[i];
         if (!is_due(save, now_ms)) continue;
-        if (is_only_here(save)) look_for_files_locked(up, save);
-        *ret_gives = is_to_give(save);
+        if (is_only_here(save)) {
+            /* Excludes files: they are read as they are sent, so there are no checksums for a
+             * partner yet. */
+            struct cairn_up_member to;
+            uint8_t key[CAIRN_PEER_KEY_BYTES];
+            save->partner.next_ms = cairn_mono_ms() + AGAIN_MS;
+            if (cairn_up_members_partner(&up->peers->members, &save->place.name,
+                                         save->attempt->grant.attempt, NULL, &to, key))
+                complain_locked(save, to.node, "it has files, which are read as they are sent");
+            cairn_wipe(key, sizeof(key));
+        }
+        *ret_gives = is_to_give(up, save);
         if (!*ret_gives && !is_to_hand_over(up, save)) continue;
-        describe(save, ret);
+        *ret = (struct gift){.entry = save->entry,
+                             .version = save->place.id,
+                             .rank = save->rank,
+                             .run = save->place.name,
+                             .attempt = save->attempt->grant.attempt};
         const char *node = *ret_gives ? NULL : save->partner.node;
         save->partner.next_ms = now_ms + AGAIN_MS;
         if (!save->partner.since_ms) save->partner.since_ms = now_ms;
@@ -170,14 +146,30 @@ static bool pick(struct cairn_up_partner *partner, struct gift *ret, bool *ret_g
     CAIRN_HOLD(&partner->up->lock);
     if (pick_save_locked(partner->up, ret, ret_gives)) return true;
     *ret_gives = true;
-    return pick_kept_locked(partner->up, ret);
+    /* Picks a kept generation that the store had before the partner. */
+    uint64_t now_ms = cairn_mono_ms();
+    for (const struct cairn_up_slab *at = partner->up->locked.slabs; at; at = at->next) {
+        struct cairn_up_kept *kept = at->kept;
+        if (!kept || !kept->gift.head.size || now_ms < kept->gift.next_ms ||
+            cairn_up_kept_is_outdated_locked(partner->up, kept))
+            continue;
+        *ret = (struct gift){.version = kept->version,
+                             .rank = kept->rank,
+                             .run = kept->run,
+                             .attempt = kept->attempt};
+        kept->gift.next_ms = now_ms + KEPT_AGAIN_MS;
+        if (cairn_up_members_partner(&partner->up->peers->members, &ret->run, ret->attempt, NULL,
+                                     &ret->to, ret->key))
+            return true;
+    }
+    return false;
 }
 
 /* True when a save waits for the partner; kept generations yield to it. */
-static bool is_awaited_locked(const struct cairn_up *up) {
+static bool is_awaited_locked(struct cairn_up *up) {
     uint64_t now_ms = cairn_mono_ms();
     for (size_t i = 0; i < up->locked.save_count; i++)
-        if (is_due(up->locked.saves[i], now_ms) && is_to_give(up->locked.saves[i])) return true;
+        if (is_due(up->locked.saves[i], now_ms) && is_to_give(up, up->locked.saves[i])) return true;
     return false;
 }
 
@@ -209,7 +201,8 @@ static enum cairn_code copy_kept_piece(struct cairn_up_partner *partner, const s
     return CAIRN_OK;
 }
 
-/* Copies from the slab, while the save holds it for milliseconds, or from the kept generation. */
+/* Copies from the slab or a stream, while the save holds it for milliseconds, or from the kept
+ * generation. */
 static enum cairn_code copy_piece(struct cairn_up_partner *partner, const struct gift *gift,
                                   size_t index, uint64_t offset, size_t *ret_bytes,
                                   struct cairn_error *err) {
@@ -218,11 +211,12 @@ static enum cairn_code copy_piece(struct cairn_up_partner *partner, const struct
     {
         CAIRN_HOLD(&up->lock);
         struct cairn_up_save *save = cairn_up_save_find_locked(up, gift->entry);
-        if (save && save->slab && save->state.phase == CAIRN_UP_PHASE_SEALED) {
-            const struct cairn_up_shard *shard = save->shards[index];
-            *ret_bytes =
-                (size_t)cairn_min_u64(CAIRN_UP_COPY_PIECE_BYTES, shard->size_bytes - offset);
-            from = save->slab->memory.data + shard->slab_offset + offset;
+        bool open = save && save->state.phase == CAIRN_UP_PHASE_SEALED;
+        from = open ? cairn_up_save_bytes_locked(up, save, index) : NULL;
+        if (from) {
+            *ret_bytes = (size_t)cairn_min_u64(CAIRN_UP_COPY_PIECE_BYTES,
+                                               save->shards[index]->size_bytes - offset);
+            from += offset;
             save->partner.reading = true;
         }
     }
@@ -264,33 +258,6 @@ static enum cairn_code describe_gift(struct cairn_up *up, const struct gift *gif
     ret->limit = CAIRN_UP_DESCRIPTION_BYTES_MAX;
     const struct cairn_buf *head = &slab->kept->gift.head;
     return cairn_buf_append(ret, head->data, head->size, err);
-}
-
-static enum cairn_code give_head(struct cairn_up_partner *partner, const struct gift *gift,
-                                 struct cairn_error *err) {
-    CAIRN_AUTO(buf) head = {0};
-    uint8_t sum[CAIRN_SHA256_BYTES];
-    char hex[2 * CAIRN_SHA256_BYTES + 1];
-    CAIRN_TRY(describe_gift(partner->up, gift, &head, err));
-    cairn_sha256_of(cairn_buf_view(&head), sum);
-    cairn_hex_encode(sum, sizeof(sum), hex);
-    return put_to_partner(partner, gift, hex, cairn_buf_view(&head), err);
-}
-
-static enum cairn_code give_bytes(struct cairn_up_partner *partner, const struct gift *gift,
-                                  struct cairn_error *err) {
-    uint64_t bytes = 0;
-    for (size_t i = 0; shard_bytes(partner->up, gift, i, &bytes); i++) {
-        for (uint64_t offset = 0; offset < bytes; offset += CAIRN_UP_COPY_PIECE_BYTES) {
-            char tail[64];
-            size_t size = 0;
-            CAIRN_TRY(copy_piece(partner, gift, i, offset, &size, err));
-            snprintf(tail, sizeof(tail), "%zu/%" PRIu64, i, offset);
-            CAIRN_TRY(put_to_partner(partner, gift, tail,
-                                     (struct cairn_view){partner->buffer, size}, err));
-        }
-    }
-    return CAIRN_OK;
 }
 
 /* Journals the shards' tokens, and the partner that has the save (NULL: none yet). */
@@ -365,8 +332,24 @@ static bool is_under_way(struct cairn_up *up, const struct gift *gift) {
 static enum cairn_code give(struct cairn_up_partner *partner, const struct gift *gift,
                             struct cairn_error *err) {
     if (gift->entry) CAIRN_TRY(remember_tokens(partner, gift, err));
-    CAIRN_TRY(give_head(partner, gift, err));
-    CAIRN_TRY(give_bytes(partner, gift, err));
+    CAIRN_AUTO(buf) head = {0};
+    uint8_t sum[CAIRN_SHA256_BYTES];
+    char hex[2 * CAIRN_SHA256_BYTES + 1];
+    CAIRN_TRY(describe_gift(partner->up, gift, &head, err));
+    cairn_sha256_of(cairn_buf_view(&head), sum);
+    cairn_hex_encode(sum, sizeof(sum), hex);
+    CAIRN_TRY(put_to_partner(partner, gift, hex, cairn_buf_view(&head), err));
+    uint64_t bytes = 0;
+    for (size_t i = 0; shard_bytes(partner->up, gift, i, &bytes); i++) {
+        for (uint64_t offset = 0; offset < bytes; offset += CAIRN_UP_COPY_PIECE_BYTES) {
+            char tail[64];
+            size_t size = 0;
+            CAIRN_TRY(copy_piece(partner, gift, i, offset, &size, err));
+            snprintf(tail, sizeof(tail), "%zu/%" PRIu64, i, offset);
+            CAIRN_TRY(put_to_partner(partner, gift, tail,
+                                     (struct cairn_view){partner->buffer, size}, err));
+        }
+    }
     CAIRN_TRY(put_to_partner(partner, gift, "whole", (struct cairn_view){"", 0}, err));
     forget_gift(partner, gift);
     if (!is_under_way(partner->up, gift)) return CAIRN_OK;
@@ -560,7 +543,7 @@ json_t *cairn_up_partner_copies_locked(const struct cairn_up_partner *partner,
         if (!array && !(array = json_array())) return NULL;
         (void)json_array_append_new(array, CAIRN_PACK(node_copy, .version = at->version.text,
                                                       .rank = at->rank, .node = at->node,
-                                                      .uploader = at->uploader));
+                                                      .uploader = at->told.uploader));
     }
     return array;
 }

@@ -15,7 +15,7 @@
  *               keeps it, while no newer save waits: for restores after the loss of this node. It
  *               is not reported partnered for that.
  *          4    only its own node gives a copy; that node or the server orders it to be sent.
- * Limits:  slabs alone: a save with files, or bound to its trainer, is never partnered. A
+ * Limits:  slabs and streams: a save with files, or bound to its trainer, is never partnered. A
  *          description of CAIRN_UP_DESCRIPTION_BYTES_MAX. One save is given at a time.
  * Threads: its own thread gives; the port's threads receive; locked by uploader_state.
  * Next:    keep.c; docs/partner.md.

@@ -271,29 +271,6 @@ static bool is_late(const struct cairn_up_ask *ask, uint64_t now_ms) {
     return ask->body_since_ms && now_ms > ask->body_since_ms + whole_ms;
 }
 
-static void take_turn(struct cairn_up_asks *asks, struct cairn_up_ask *ask, uint64_t now_ms,
-                      bool stopping) {
-    if (stopping) {
-        ask->code = cairn_fail(&ask->error, CAIRN_CANCELLED, "this node stops");
-        end_ask(ask);
-    } else if (now_ms >= ask->turn_ms) {
-        submit(asks, ask);
-    }
-}
-
-static void look_at_flying(struct cairn_up_asks *asks, bool stopping) {
-    uint64_t now_ms = cairn_mono_ms();
-    for (struct cairn_up_ask *at = asks->flying, *next = NULL; at; at = next) {
-        next = at->next;
-        if (at->turn_ms) {
-            take_turn(asks, at, now_ms, stopping);
-            continue;
-        }
-        at->late = !stopping && is_late(at, now_ms);
-        if (at->late || stopping) cairn_http_cancel(asks->engine, &at->request);
-    }
-}
-
 static struct cairn_up_ask *take_next(struct cairn_up_asks *asks, bool *ret_stopping) {
     CAIRN_HOLD(&asks->lock);
     *ret_stopping = asks->locked.stopping;
@@ -320,7 +297,21 @@ static void *asks_main(void *argument) {
         if (cairn_http_poll(asks->engine, wait_ms, &err))
             cairn_log(ERROR, "peers.poll", "cause=\"%s\"", err.message);
         asks->late.timed_out = wait_ms == IDLE_MS && cairn_mono_ms() >= from_ms + IDLE_MS;
-        look_at_flying(asks, stopping);
+        uint64_t now_ms = cairn_mono_ms();
+        for (struct cairn_up_ask *at = asks->flying, *next = NULL; at; at = next) {
+            next = at->next;
+            if (at->turn_ms) {
+                if (stopping) {
+                    at->code = cairn_fail(&at->error, CAIRN_CANCELLED, "this node stops");
+                    end_ask(at);
+                } else if (now_ms >= at->turn_ms) {
+                    submit(asks, at);
+                }
+                continue;
+            }
+            at->late = !stopping && is_late(at, now_ms);
+            if (at->late || stopping) cairn_http_cancel(asks->engine, &at->request);
+        }
     }
     CAIRN_ASSERT(!asks->flying);
     return NULL;

@@ -673,23 +673,18 @@ static void serve_caller(struct cairn_up_scrape *scrape, struct caller *caller) 
     if (!open) drop_caller(caller);
 }
 
-/* Picks the caller to replace: the oldest incomplete head, otherwise the oldest unread answer. */
-static struct caller *next_to_go(struct cairn_up_scrape *scrape) {
+static struct caller *make_place(struct cairn_up_scrape *scrape) {
+    for (size_t i = 0; i < CALLERS_MAX; i++)
+        if (scrape->callers[i].fd < 0) return &scrape->callers[i];
+    /* Picks the caller to replace: the oldest incomplete head, else the oldest unread answer. */
     struct caller *found = &scrape->callers[0];
     for (size_t i = 1; i < CALLERS_MAX; i++) {
         struct caller *one = &scrape->callers[i];
         bool answered = one->answer.size, before = found->answer.size;
         if (answered == before ? one->since_ms < found->since_ms : before) found = one;
     }
+    drop_caller(found);
     return found;
-}
-
-static struct caller *make_place(struct cairn_up_scrape *scrape) {
-    for (size_t i = 0; i < CALLERS_MAX; i++)
-        if (scrape->callers[i].fd < 0) return &scrape->callers[i];
-    struct caller *caller = next_to_go(scrape);
-    drop_caller(caller);
-    return caller;
 }
 
 /* Accepts a caller and serves it at once, since its request may have arrived. */

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "api/documents/digest.h"
 #include "api/wire/messages.h"
 #include "common/file.h"
 #include "common/text.h"
@@ -54,10 +54,20 @@ enum cairn_code cairn_up_attempt_join(struct cairn_up *up, const char *grant_tex
     return CAIRN_OK;
 }
 
+void cairn_up_attempt_version(const struct cairn_up_attempt *attempt, uint64_t step, uint32_t n,
+                              struct cairn_version_id *ret) {
+    const struct cairn_grant *grant = &attempt->grant;
+    struct cairn_version_origin origin = {
+        .name = grant->name, .attempt = grant->attempt, .step = step, .n = n};
+    (void)cairn_text_copy(origin.nonce, sizeof(origin.nonce), grant->nonce);
+    cairn_version_id_make(&origin, ret);
+}
+
 void cairn_up_attempt_leave(struct cairn_up *up, struct cairn_up_attempt *attempt) {
     if (!attempt) return;
     CAIRN_ASSERT(attempt->users > 0);
     if (--attempt->users) return;
+    CAIRN_ASSERT(!attempt->sessions);
     struct cairn_up_attempt **at = &up->locked.attempts;
     while (*at != attempt) at = &(*at)->next;
     *at = attempt->next;
@@ -159,17 +169,6 @@ static void drop_rank(struct cairn_up *up, struct cairn_up_ended **at) {
     unlink_at(up, at);
 }
 
-/* Drops the oldest acknowledged rank, otherwise the oldest. */
-static void make_room(struct cairn_up *up) {
-    struct cairn_up_ended **oldest = NULL, **taken = NULL;
-    size_t count = 0;
-    for (struct cairn_up_ended **at = &up->locked.ended; *at; at = &(*at)->next, count++) {
-        oldest = at;
-        if ((*at)->taken) taken = at;
-    }
-    if (count >= ENDED_MAX) drop_rank(up, taken ? taken : oldest);
-}
-
 /* The only rank of a world needs no report: no other rank waits for it. */
 static bool matters(const struct cairn_up_rank *rank) {
     return rank->world_size > 1 && (rank->ended || rank->process >= 0);
@@ -179,7 +178,14 @@ static void add_rank(struct cairn_up *up, const struct cairn_up_rank *take, bool
                      uint64_t hold_until_ms, bool awaited) {
     int process = take->process;
     uint64_t entry = take->entry;
-    make_room(up);
+    /* Drops the oldest acknowledged rank, otherwise the oldest. */
+    struct cairn_up_ended **oldest = NULL, **taken = NULL;
+    size_t count = 0;
+    for (struct cairn_up_ended **at = &up->locked.ended; *at; at = &(*at)->next, count++) {
+        oldest = at;
+        if ((*at)->taken) taken = at;
+    }
+    if (count >= ENDED_MAX) drop_rank(up, taken ? taken : oldest);
     struct cairn_up_ended *gone = calloc(1, sizeof(*gone));
     if (process >= 0 && (!gone || !matters(take))) cairn_fd_close_at(&process);
     if (!gone) { /* other ranks wait until their deadlines */
@@ -268,18 +274,14 @@ static bool is_settled(const struct cairn_up *up, const struct cairn_up_ended *g
     return true;
 }
 
-static bool is_over(const struct cairn_up *up, const struct cairn_up_ended *gone) {
-    bool unseen = !gone->ended && gone->process < 0;
-    return gone->attempt->stale || gone->attempt->foreign.code != CAIRN_OK ||
-           (unseen && !holds(up, gone));
-}
-
 bool cairn_up_ended_tick(struct cairn_up *up) {
     bool due = false;
     cairn_lock_take(&up->lock);
     for (struct cairn_up_ended **at = &up->locked.ended; *at;) {
         struct cairn_up_ended *gone = *at;
-        if (is_over(up, gone)) {
+        bool unseen = !gone->ended && gone->process < 0;
+        if (gone->attempt->stale || gone->attempt->foreign.code != CAIRN_OK ||
+            (unseen && !holds(up, gone))) {
             drop_rank(up, at);
             continue;
         }
@@ -364,9 +366,6 @@ void cairn_up_ended_free(struct cairn_up *up) {
 static int pidfd_open(pid_t pid, unsigned flags) {
     return (int)syscall(SYS_pidfd_open, pid, flags);
 }
-static int pidfd_send_signal(int fd, int number, siginfo_t *info, unsigned flags) {
-    return (int)syscall(SYS_pidfd_send_signal, fd, number, info, flags);
-}
 #endif
 
 #define BOOT_BYTES 40
@@ -375,7 +374,7 @@ static int pidfd_send_signal(int fd, int number, siginfo_t *info, unsigned flags
 /* True for a process descriptor, not another readable descriptor. The kernel refuses signals into
  * another namespace, but only after it has found the process. */
 static bool is_process(int fd) {
-    return fd >= 0 && (pidfd_send_signal(fd, 0, NULL, 0) == 0 || errno != EBADF);
+    return fd >= 0 && (syscall(SYS_pidfd_send_signal, fd, 0, NULL, 0) == 0 || errno != EBADF);
 }
 
 int cairn_up_process_watch(struct cairn_up_process_names *take_names) {

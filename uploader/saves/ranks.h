@@ -55,14 +55,19 @@ struct cairn_up_attempt {
     struct cairn_grant grant;
     char text[CAIRN_GRANT_BYTES_MAX];
     char run_text[2 * CAIRN_NAME_BYTES_MAX + 2]; /* "project/run" */
-    uint32_t users;
-    uint64_t reserving_bytes; /* reserved in the budget, pages not made yet */
+    uint32_t users;                              /* sessions, saves and slabs that point to it */
+    uint32_t sessions;                           /* connected ranks */
+    uint32_t local_world_size;                   /* the largest that its ranks told; 0: none told */
+    uint64_t reserving_bytes;                    /* reserved in the budget, pages not made yet */
     bool stale;
     struct cairn_error foreign; /* the server's final refusal of the grant (Q49), or CAIRN_OK */
 };
 enum cairn_code cairn_up_attempt_join(struct cairn_up *up, const char *grant_text,
                                       struct cairn_up_attempt **ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* The id of a version of the attempt. */
+void cairn_up_attempt_version(const struct cairn_up_attempt *attempt, uint64_t step, uint32_t n,
+                              struct cairn_version_id *ret);
 /* Drops one use; the last one frees it. NULL is allowed. */
 void cairn_up_attempt_leave(struct cairn_up *up, struct cairn_up_attempt *attempt);
 /* Finds the attempt of (run, attempt, nonce) if a session or save of this node uses it. */

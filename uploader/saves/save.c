@@ -78,21 +78,12 @@ static void save_free(struct cairn_up *up, struct cairn_up_save *save) {
  * of a save: another thread frees the frame before the save. */
 static json_t *begin_body(const struct cairn_up_begin *begin) {
     CAIRN_AUTO_JSON json_t *shared = CAIRN_PACK(
-        begin_save, .step = begin->step, .n = begin->n, .rank = begin->rank,
-        .world_size = begin->world_size, .on_exists = begin->on_exists ? begin->on_exists : "error",
-        .skip = begin->skip, .format = begin->format ? begin->format : "", .labels = begin->labels,
-        .meta = begin->meta, .splits = begin->splits);
+        begin_save, .step = begin->told.step, .n = begin->told.n, .rank = begin->rank,
+        .world_size = begin->world_size,
+        .on_exists = begin->told.on_exists ? begin->told.on_exists : "error",
+        .skip = begin->told.skip, .format = begin->told.format ? begin->told.format : "",
+        .labels = begin->told.labels, .meta = begin->told.meta, .splits = begin->told.splits);
     return json_deep_copy(shared);
-}
-
-static void set_place(struct cairn_up_save *save, const struct cairn_up_begin *begin) {
-    const struct cairn_grant *grant = &save->attempt->grant;
-    struct cairn_version_origin origin = {
-        .name = grant->name, .attempt = grant->attempt, .step = begin->step, .n = begin->n};
-    (void)cairn_text_copy(origin.nonce, sizeof(origin.nonce), grant->nonce);
-    save->place.name = grant->name;
-    save->place.step = begin->step;
-    cairn_version_id_make(&origin, &save->place.id);
 }
 
 static enum cairn_code insert(struct cairn_up *up, struct cairn_up_save *save,
@@ -117,18 +108,22 @@ enum cairn_code cairn_up_save_new_locked(struct cairn_up *up, uint64_t entry,
     cairn_up_save_state_init(entry, &save->state);
     (void)cairn_text_copy(save->proc, sizeof(save->proc), begin->proc ? begin->proc : "");
     (void)cairn_text_copy(save->trace, sizeof(save->trace), begin->trace ? begin->trace : "");
-    save->abort_on_disconnect = begin->abort_on_disconnect;
+    save->abort_on_disconnect = begin->told.abort_on_disconnect;
     save->conn = begin->conn;
     save->number = begin->number;
     save->rank = begin->rank;
-    save->n = begin->n;
+    save->n = begin->told.n;
     save->attempt = begin->attempt;
     enum cairn_code code = CAIRN_OK;
     if (save->attempt)
         save->attempt->users++;
     else
         code = cairn_up_attempt_join(up, begin->grant_text, &save->attempt, err);
-    if (code == CAIRN_OK) set_place(save, begin);
+    if (code == CAIRN_OK) {
+        save->place.name = save->attempt->grant.name;
+        save->place.step = begin->told.step;
+        cairn_up_attempt_version(save->attempt, begin->told.step, begin->told.n, &save->place.id);
+    }
     if (code == CAIRN_OK && !(save->begin = begin_body(begin)))
         code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a save");
     if (code == CAIRN_OK) code = insert(up, save, err);
@@ -137,8 +132,8 @@ enum cairn_code cairn_up_save_new_locked(struct cairn_up *up, uint64_t entry,
         return code;
     }
     if (!begin->of_partner)
-        cairn_up_attempt_count(save->attempt, begin->rank, begin->world_size, begin->step,
-                               begin->n);
+        cairn_up_attempt_count(save->attempt, begin->rank, begin->world_size, begin->told.step,
+                               begin->told.n);
     *ret = save;
     return CAIRN_OK;
 }
@@ -174,7 +169,23 @@ enum cairn_code cairn_up_save_shard_new_locked(struct cairn_up *up, struct cairn
     }
     save->shards[save->state.shard_count++] = shard;
     save->total_bytes += shard->size_bytes;
+    save->stream_count += shard->is_stream;
     return CAIRN_OK;
+}
+
+const uint8_t *cairn_up_save_bytes_locked(struct cairn_up *up, const struct cairn_up_save *save,
+                                          size_t index) {
+    const struct cairn_up_shard *shard = save->shards[index];
+    if (shard->is_stream) return cairn_up_shard_stream_bytes(up->queue, shard);
+    return save->slab && !shard->is_file ? save->slab->memory.data + shard->slab_offset : NULL;
+}
+
+bool cairn_up_save_is_here_locked(struct cairn_up *up, const struct cairn_up_save *save) {
+    if (save->file_count || save->streams_released || (save->stage_count && !save->slab))
+        return false;
+    for (size_t i = 0; save->stream_count && i < save->state.shard_count; i++)
+        if (save->shards[i]->is_stream && !cairn_up_save_bytes_locked(up, save, i)) return false;
+    return true;
 }
 
 /* false: no memory; the old value stays. */
@@ -248,31 +259,12 @@ static void refuse(struct cairn_up *up, const struct cairn_up_save *save,
     answer(up, take_reply, NULL, &why);
 }
 
-static void answer_fail(struct cairn_up *up, struct cairn_up_save *save) {
-    struct cairn_error why = {0};
-    cairn_fail(&why, CAIRN_ALREADY_COMMITTED, "%s is committed; it can no longer fail",
-               save->place.id.text);
-    answer(up, &save->fail_reply, CAIRN_PACK(ok, 0), save->end == CAIRN_UP_COMMITTED ? &why : NULL);
-}
-
 static void say_verdict(struct cairn_up *up, const struct cairn_up_save *save) {
     if (!save->conn) return;
     cairn_up_mail_post(up->mail, save->conn,
                        CAIRN_PACK(verdict, .save = save->number,
                                   .state = cairn_up_end_text(save->end),
                                   CAIRN_PACK_WHY(&save->why, message)));
-}
-
-static void say_durable(struct cairn_up *up, const struct cairn_up_save *save) {
-    if (save->conn)
-        cairn_up_mail_post(up->mail, save->conn, CAIRN_PACK(durable, .save = save->number));
-}
-
-static void give_up_shards(struct cairn_up *up, struct cairn_up_save *save) {
-    for (size_t i = 0; i < save->state.shard_count; i++) {
-        if (save->shards[i]->phase == CAIRN_UP_SHARD_SENDING)
-            cairn_up_shard_give_up(up->queue, save->shards[i], &save->why);
-    }
 }
 
 static void give_slab(struct cairn_up *up, struct cairn_up_save *save) {
@@ -377,11 +369,23 @@ static void carry_out(struct cairn_up *up, struct cairn_up_save *save, uint32_t 
     if (due & CAIRN_UP_DUE_ANSWER_SEAL) cairn_up_wakeup_raise(&up->partner_work);
     if (due & CAIRN_UP_DUE_REFUSE_SEAL) refuse(up, save, &save->seal_reply);
     if (due & CAIRN_UP_DUE_VERDICT) say_verdict(up, save);
-    if (due & CAIRN_UP_DUE_ANSWER_FAIL) answer_fail(up, save);
-    if (due & CAIRN_UP_DUE_GIVE_UP_SHARDS) give_up_shards(up, save);
+    if (due & CAIRN_UP_DUE_ANSWER_FAIL) {
+        struct cairn_error why = {0};
+        cairn_fail(&why, CAIRN_ALREADY_COMMITTED, "%s is committed; it can no longer fail",
+                   save->place.id.text);
+        answer(up, &save->fail_reply, CAIRN_PACK(ok, 0),
+               save->end == CAIRN_UP_COMMITTED ? &why : NULL);
+    }
+    if (due & CAIRN_UP_DUE_GIVE_UP_SHARDS) {
+        for (size_t i = 0; i < save->state.shard_count; i++) {
+            if (save->shards[i]->phase == CAIRN_UP_SHARD_SENDING)
+                cairn_up_shard_give_up(up->queue, save->shards[i], &save->why);
+        }
+    }
     if (due & CAIRN_UP_DUE_REPORT) cairn_up_wakeup_raise(&up->outbox_work);
     if (due & CAIRN_UP_DUE_LOOK_AGAIN) look_again(up, save);
-    if (due & CAIRN_UP_DUE_SAY_DURABLE) say_durable(up, save);
+    if ((due & CAIRN_UP_DUE_SAY_DURABLE) && save->conn)
+        cairn_up_mail_post(up->mail, save->conn, CAIRN_PACK(durable, .save = save->number));
     if (due & CAIRN_UP_DUE_FREE_SLAB) give_slab(up, save);
     if (!(due & CAIRN_UP_DUE_CLOSE)) return;
     CAIRN_CRASHPOINT("uploader.over.before_close");
@@ -406,12 +410,49 @@ static bool all_are(struct cairn_up *up, const struct cairn_up_save *save, size_
     return true;
 }
 
+/* ---- streams' memory, which a helper unmaps: that may free gigabytes ---- */
+
+struct streams {
+    size_t count;
+    struct cairn_slab memory[];
+};
+
+static void streams_free(void *owner) {
+    struct streams *streams = owner;
+    for (size_t i = 0; i < streams->count; i++) cairn_slab_release(&streams->memory[i]);
+    free(streams);
+}
+
+static void free_streams_task(struct cairn_up_helper *helper, void *owner) {
+    (void)helper;
+    streams_free(owner);
+}
+
+static void release_streams(struct cairn_up *up, struct cairn_up_save *save) {
+    struct streams *taken =
+        calloc(1, sizeof(*taken) + save->stream_count * sizeof(struct cairn_slab));
+    save->streams_released = true;
+    for (size_t i = 0; i < save->state.shard_count; i++) {
+        struct cairn_slab memory = cairn_up_shard_take_stream(up->queue, save->shards[i]);
+        if (taken && memory.data)
+            taken->memory[taken->count++] = memory;
+        else
+            cairn_slab_release(&memory);
+    }
+    if (taken && (!up->tasks || cairn_up_tasks_add(up->tasks, free_streams_task, streams_free,
+                                                   taken, NULL) != CAIRN_OK))
+        streams_free(taken);
+}
+
 void cairn_up_save_settle_locked(struct cairn_up *up, struct cairn_up_save *save) {
     bool quiet =
         all_are(up, save, &save->unquiet, cairn_up_shard_is_quiet) && !save->partner.reading;
     bool ended = all_are(up, save, &save->unended, cairn_up_shard_has_ended);
     quiet |= !CAIRN_RULE(Q20);
-    carry_out(up, save, cairn_up_save_state_settle(&save->state, quiet, quiet && ended));
+    uint32_t due = cairn_up_save_state_settle(&save->state, quiet, quiet && ended);
+    bool needed = cairn_up_save_state_needs_slab(&save->state) || !quiet;
+    if (save->stream_count && !needed && !save->streams_released) release_streams(up, save);
+    carry_out(up, save, due);
 }
 
 void cairn_up_save_event_locked(struct cairn_up *up, struct cairn_up_save *save,
@@ -520,6 +561,13 @@ void cairn_up_save_free_all(struct cairn_up *up) {
     up->locked.save_count = up->locked.save_capacity = 0;
 }
 
+/* Streams that the trainer has not brought to this process come from the partner, or never. */
+static void leave(struct cairn_up *up, struct cairn_up_save *save) {
+    for (size_t i = 0; save->stream_count && i < save->state.shard_count; i++)
+        if (!save->partner.node[0]) cairn_up_shard_unawait(up->queue, save->shards[i]);
+    cairn_up_save_event_locked(up, save, CAIRN_UP_EVENT_LEFT);
+}
+
 void cairn_up_save_orphan_locked(struct cairn_up *up, uint64_t conn, bool said_bye) {
     for (size_t i = up->locked.save_count; i-- > 0;) {
         if (i >= up->locked.save_count) continue; /* an earlier fail may have ended saves */
@@ -536,7 +584,7 @@ void cairn_up_save_orphan_locked(struct cairn_up *up, uint64_t conn, bool said_b
                                       "the trainer went away without a bye, and its saves do not "
                                       "outlive it (on_disconnect)");
         else
-            cairn_up_save_event_locked(up, save, CAIRN_UP_EVENT_LEFT);
+            leave(up, save);
     }
 }
 
@@ -572,8 +620,9 @@ void cairn_up_save_part_acked(struct cairn_up *up, uint64_t entry, uint32_t inde
     CAIRN_HOLD(&up->lock);
     struct cairn_up_save *save = cairn_up_save_find_locked(up, entry);
     if (!save || !save->conn) return;
-    if (save->shards[index]->is_file) say_of_files(up, save, acked->bytes);
-    if (save->shards[index]->is_file || index < save->stage_first) return;
+    bool staged = !save->shards[index]->is_file && !save->shards[index]->is_stream;
+    if (!staged) say_of_files(up, save, acked->bytes);
+    if (!staged || index < save->stage_first) return;
     cairn_up_mail_post(up->mail, save->conn,
                        CAIRN_PACK(released, .save = save->number,
                                   .shard = index - (uint32_t)save->stage_first,
@@ -701,36 +750,8 @@ void cairn_up_errors_add(struct cairn_up_errors *errors, const char *shard, uint
 
 enum cairn_code cairn_up_begin_read(const json_t *json, const char *pointer,
                                     struct cairn_up_begin *ret, struct cairn_error *err) {
-    struct cairn_msg_begin told = {0};
-    CAIRN_TRY(cairn_msg_begin_read(json, pointer, &told, err));
-    if (!told.n) return cairn_fail(err, CAIRN_INVALID, "%s/n counts from 1", pointer);
-    ret->step = told.step;
-    ret->n = told.n;
-    ret->on_exists = told.on_exists;
-    ret->skip = told.skip;
-    ret->format = told.format;
-    ret->labels = told.labels;
-    ret->meta = told.meta;
-    ret->splits = told.splits;
-    ret->abort_on_disconnect = told.abort_on_disconnect;
-    ret->follow = told.follow;
-    return CAIRN_OK;
-}
-
-/* Q8: a begin may repeat after the uploader's restart. */
-static enum cairn_code take_known(struct cairn_up *up, struct cairn_up_save *known,
-                                  const struct cairn_up_begin *begin, struct cairn_up_reply reply,
-                                  struct cairn_error *err) {
-    if (!cairn_up_save_state_begins_again(&known->state) || strcmp(known->proc, begin->proc) != 0)
-        return cairn_fail(err, CAIRN_CONFLICT,
-                          "step %" PRIu64 " (n %u) was begun already by rank %u", begin->step,
-                          begin->n, begin->rank);
-    known->conn = begin->conn;
-    known->number = begin->number;
-    known->state.trainer = CAIRN_UP_TRAINER_HERE;
-    known->follows = begin->follow;
-    known->decided = false; /* `decided` was not sent on this connection */
-    cairn_up_mail_answer(up->mail, reply.conn, reply.request, cairn_up_save_begun(known));
+    CAIRN_TRY(cairn_msg_begin_read(json, pointer, &ret->told, err));
+    if (!ret->told.n) return cairn_fail(err, CAIRN_INVALID, "%s/n counts from 1", pointer);
     return CAIRN_OK;
 }
 
@@ -739,10 +760,8 @@ static enum cairn_code admit(struct cairn_up *up, const struct cairn_up_begin *b
     if (up->locked.draining)
         return cairn_fail(err, CAIRN_UNAVAILABLE, "the uploader of node %s is stopping",
                           up->places.node);
-    if (begin->attempt->foreign.code != CAIRN_OK) {
-        if (err) *err = begin->attempt->foreign;
-        return begin->attempt->foreign.code;
-    }
+    if (begin->attempt->foreign.code != CAIRN_OK)
+        return cairn_pass(err, begin->attempt->foreign.code, &begin->attempt->foreign);
     if (begin->attempt->stale)
         return cairn_fail(err, CAIRN_STALE_ATTEMPT,
                           "a newer attempt of %s has taken over from %" PRIu64,
@@ -782,11 +801,23 @@ enum cairn_code cairn_up_save_begin(struct cairn_up *up, const struct cairn_up_b
     struct cairn_up_save *known = same_save(up, save);
     if (known) {
         cairn_up_save_drop_locked(up, save);
-        return take_known(up, known, begin, reply, err);
+        /* Q8: a begin may repeat after the uploader's restart. */
+        if (!cairn_up_save_state_begins_again(&known->state) ||
+            strcmp(known->proc, begin->proc) != 0)
+            return cairn_fail(err, CAIRN_CONFLICT,
+                              "step %" PRIu64 " (n %u) was begun already by rank %u",
+                              begin->told.step, begin->told.n, begin->rank);
+        known->conn = begin->conn;
+        known->number = begin->number;
+        known->state.trainer = CAIRN_UP_TRAINER_HERE;
+        known->follows = begin->told.follow;
+        known->decided = false; /* `decided` was not sent on this connection */
+        cairn_up_mail_answer(up->mail, reply.conn, reply.request, cairn_up_save_begun(known));
+        return CAIRN_OK;
     }
     save->begin_reply = reply;
     save->begun_us = cairn_mono_us();
-    save->follows = begin->follow;
+    save->follows = begin->told.follow;
     CAIRN_AUTO_JSON json_t *message = cairn_up_save_begin_record(save);
     struct cairn_up_record record = {.entry = entry, .message = message};
     remember(up, save, &record, 1);

@@ -11,6 +11,7 @@
  *          5   a rank table is stored once in memory and once in the journal, in its own entry that
  *              ends with the last save or session that uses it. A save journaled with its digest
  *              finds it there after every restart and rewrite. Later seals name it once durable.
+ *          9   streams' memory is given back like the slab, when the save needs no bytes again.
  *          6   the last store error of each shard and part is kept, with its count; beyond
  *              CAIRN_UP_ERRORS_MAX the oldest is replaced.
  *          Q8  the journal alone answers a begin; when it cannot take the record, the rank is
@@ -30,6 +31,7 @@
 #pragma once
 
 #include "api/documents/names.h"
+#include "api/wire/messages.h"
 #include "common/buf.h"
 #include "common/error.h"
 #include "common/json.h"
@@ -128,6 +130,8 @@ struct cairn_up_save {
     struct cairn_up_shard **shards; /* state.shard_count of them */
     size_t shard_capacity, stage_first, stage_count;
     uint32_t file_count;            /* shards that are files */
+    uint32_t stream_count;          /* shards in streams' memory */
+    bool streams_released;          /* that memory is no longer needed, and given back */
     uint32_t held_count;            /* file shards with an open descriptor */
     size_t unquiet, unended;        /* index of the last shard found busy; checked first */
     struct cairn_shard_names names; /* names in stage and file */
@@ -159,12 +163,9 @@ struct cairn_up_begin {
     uint32_t number;
     const char *session, *proc;
     const char *trace; /* traceparent; NULL or "": none */
-    uint32_t rank, world_size, n;
-    uint64_t step;
-    const char *on_exists, *format;
-    bool skip, abort_on_disconnect, follow;
+    uint32_t rank, world_size;
     bool of_partner; /* sent for another node: its rank's counts are unknown here (Q12) */
-    json_t *labels, *meta, *splits; /* borrowed, may be NULL */
+    struct cairn_msg_begin told; /* borrowed */
 };
 /* Makes an unjournaled save, for begin and replay. */
 enum cairn_code cairn_up_save_new_locked(struct cairn_up *up, uint64_t entry,
@@ -224,6 +225,11 @@ void cairn_up_save_settle_locked(struct cairn_up *up, struct cairn_up_save *save
 void cairn_up_save_free_all(struct cairn_up *up); /* at the end of the process */
 /* The trainer disconnected: unsealed saves fail, sealed ones go on, but for abort_on_disconnect. */
 void cairn_up_save_orphan_locked(struct cairn_up *up, uint64_t conn, bool said_bye);
+/* True when all bytes that a trainer has in memory are here: its slab, and its streams. */
+bool cairn_up_save_is_here_locked(struct cairn_up *up, const struct cairn_up_save *save);
+/* The shard's bytes in the slab or the stream's memory; NULL: not here. */
+const uint8_t *cairn_up_save_bytes_locked(struct cairn_up *up, const struct cairn_up_save *save,
+                                          size_t index);
 /* True when the slab is the memory of the save's `stage` record. */
 bool cairn_up_save_is_staged_in(const struct cairn_up_save *save, const struct cairn_up_slab *slab);
 /* Notes a failed request of a shard, retried or not, for the reason why a save waits. */

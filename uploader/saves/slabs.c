@@ -46,8 +46,9 @@ static bool add_shard(struct cairn_up_kept *kept, const struct cairn_up_kept_sha
 /* Describes a save for its partner while the save exists; without memory there is no copy. */
 static void describe_gift(struct cairn_up *up, const struct cairn_up_save *save,
                           struct cairn_up_kept *kept) {
-    if (!up->partner || save->partner.node[0] || save->file_count || save->abort_on_disconnect)
-        return;
+    if (!up->partner || save->partner.node[0] || save->file_count || save->stream_count ||
+        save->abort_on_disconnect)
+        return; /* streams' memory is not kept */
     if (cairn_up_save_describe_locked(up, save, &kept->gift.head, NULL))
         cairn_buf_release(&kept->gift.head);
     else
@@ -199,25 +200,6 @@ static uint64_t kept_evict_locked(struct cairn_up *up, uint64_t bytes) {
     }
     if (back) cairn_up_slabs_sweep_locked(up);
     return back;
-}
-
-/* Drops expired contents (2); the calling sweep gives back the pages. */
-static void kept_trim_locked(struct cairn_up *up) {
-    uint64_t now_ms = cairn_mono_ms(), bytes = 0;
-    for (struct cairn_up_slab *at = up->locked.slabs; at; at = at->next) {
-        if (!cairn_up_kept_is_spare(at)) continue;
-        bytes += at->bytes;
-        if (now_ms < at->left_ms + up->settings.memory_tier_time_ms &&
-            !cairn_up_kept_is_outdated_locked(up, at->kept))
-            continue;
-        bytes -= at->bytes;
-        cairn_up_kept_forget_locked(at);
-    }
-    while (bytes > up->settings.memory_tier_bytes) {
-        struct cairn_up_slab *slab = oldest(up);
-        bytes -= slab->bytes;
-        cairn_up_kept_forget_locked(slab);
-    }
 }
 
 void cairn_up_kept_tick(struct cairn_up *up) {
@@ -408,17 +390,6 @@ static uint32_t share(const struct cairn_up_slab_request *request, uint64_t own,
     return (uint32_t)cairn_min_u64(CAIRN_UP_GENERATIONS_MAX, count);
 }
 
-/* Reserves up to `count` generations in the budget; returns their number. */
-static uint32_t take_budget(struct cairn_up *up, const struct cairn_up_slab_request *request,
-                            uint32_t count) {
-    char what[320];
-    snprintf(what, sizeof(what), "slabs of %s rank %u", request->attempt->run_text, request->rank);
-    while (count &&
-           cairn_budget_take(&up->budget, count * bytes_of(request), what, NULL) != CAIRN_OK)
-        count--;
-    return count;
-}
-
 static enum cairn_code refuse(struct cairn_up *up, const struct cairn_up_slab_request *request,
                               uint64_t free_bytes, uint64_t kept_bytes, struct cairn_error *err) {
     char kept[80] = "";
@@ -500,7 +471,13 @@ static bool decide(struct cairn_up *up, struct cairn_up_slab_request *request,
         *kept_bytes += kept_for(request, &held, less(free_bytes, *kept_bytes));
         return false;
     }
-    request->count = take_budget(up, request, now);
+    /* Reserves up to `now` generations in the budget. */
+    char what[320];
+    snprintf(what, sizeof(what), "slabs of %s rank %u", request->attempt->run_text, request->rank);
+    request->count = now;
+    while (request->count && cairn_budget_take(&up->budget, request->count * bytes_of(request),
+                                               what, NULL) != CAIRN_OK)
+        request->count--;
     if (!request->count) {
         request->code = refuse(up, request, free_bytes, *kept_bytes, &request->error);
         return true;
@@ -564,7 +541,8 @@ static enum cairn_code make_one(const struct cairn_up_slab_request *request, uin
     made->index = index;
     made->attempt = request->attempt;
     made->bytes = bytes_of(request);
-    return cairn_slab_create("cairn-slab", bytes_of(request), false, &made->memory, err);
+    return cairn_slab_create_at("cairn-slab", bytes_of(request), request->numa_node, &made->memory,
+                                err);
 }
 
 enum cairn_code cairn_up_slabs_make(struct cairn_up *up,
@@ -708,7 +686,22 @@ void cairn_up_slabs_sweep_locked(struct cairn_up *up) {
     bool any = false;
     struct cairn_error error;
     if (!up->tasks) return; /* the process stops; cairn_up_slabs_free_all follows */
-    kept_trim_locked(up);
+    /* Drops expired contents (2); their pages are given back below. */
+    uint64_t now_ms = cairn_mono_ms(), bytes = 0;
+    for (struct cairn_up_slab *at = up->locked.slabs; at; at = at->next) {
+        if (!cairn_up_kept_is_spare(at)) continue;
+        bytes += at->bytes;
+        if (now_ms < at->left_ms + up->settings.memory_tier_time_ms &&
+            !cairn_up_kept_is_outdated_locked(up, at->kept))
+            continue;
+        bytes -= at->bytes;
+        cairn_up_kept_forget_locked(at);
+    }
+    while (bytes > up->settings.memory_tier_bytes) {
+        struct cairn_up_slab *slab = oldest(up);
+        bytes -= slab->bytes;
+        cairn_up_kept_forget_locked(slab);
+    }
     for (struct cairn_up_slab *at = up->locked.slabs; at; at = at->next) {
         if (at->conn || at->state.owner) continue;
         if (at->state.kept) { /* kept for the run; holding the attempt would extend it (Q7) */

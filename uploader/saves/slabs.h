@@ -39,7 +39,7 @@
 #include "common/json.h"
 #include "common/memory.h"
 #include "uploader/saves/ranks.h"
-#include "uploader/state/slab.h"
+#include "uploader/state/save.h"
 
 #define CAIRN_UP_GENERATIONS_MAX 2
 
@@ -63,6 +63,7 @@ struct cairn_up_slab_request {
     uint64_t conn;
     struct cairn_up_attempt *attempt; /* the caller holds one use */
     uint32_t rank, local_world_size;
+    int numa_node; /* of the trainer; -1: unknown */
     uint64_t bytes, node_bytes;
     uint64_t deadline_ms;
     /* Called once, on any thread without locks: count generations are reserved, or code. */

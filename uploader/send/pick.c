@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What to send next: the oldest shard first, as long as the store takes more, then the next shard.
  * Then the journal (one append for the batch), then the store. */
-#include <inttypes.h>
 #include <stdlib.h>
 
 #include "api/wire/messages.h"
@@ -413,7 +412,7 @@ static struct copying ranks_that_copy(const struct cairn_up_queue *queue) {
     uint64_t entry = 0, ready_bytes = 0, left_bytes = 0;
     for (const struct cairn_up_shard *shard = queue->locked.first; shard;
          shard = shard->queue.next) {
-        if (shard->is_file || !shard->queue.data) continue;
+        if (shard->is_file || shard->is_stream || !shard->queue.data) continue;
         if (shard->queue.upload == CAIRN_UP_UPLOAD_ENDING) continue;
         if (shard->entry != entry) {
             add_rank(&found, ready_bytes, left_bytes);

@@ -20,22 +20,6 @@
 #define BACKOFF_MS_MIN UINT64_C(50)
 #define BACKOFF_MS_MAX UINT64_C(5000)
 
-/* R2: no part is sent under an unjournaled upload id. */
-static void remember_upload(struct cairn_up_sender *sender, struct cairn_up_sending *sending) {
-    struct cairn_store_request *request = &sending->request;
-    if (sending->action.kind != CAIRN_MULTIPART_CREATE || request->code != CAIRN_OK) return;
-    CAIRN_CRASHPOINT("uploader.create.done");
-    CAIRN_AUTO_JSON json_t *message =
-        CAIRN_PACK(record_upload, .s = sending->shard->index, .upload_id = request->upload_id);
-    struct cairn_up_record record = {.entry = sending->shard->entry, .message = message};
-    struct cairn_error error = {0};
-    enum cairn_code code =
-        message ? cairn_up_journal_append(sender->send->up->journal, &record, 1, &error)
-                : cairn_fail(&error, CAIRN_PROTOCOL, "the store's upload id is no UTF-8");
-    CAIRN_CRASHPOINT("uploader.upload.journaled");
-    if (code != CAIRN_OK) cairn_up_shard_give_up(sender->send->queue, sending->shard, &error);
-}
-
 /* For stores that list parts without checksums: a restart recognises the part by this record.
  * Nothing waits for it: a part without a record is sent again. */
 static void remember_part(struct cairn_up_sender *sender, struct cairn_up_sending *sending) {
@@ -162,7 +146,20 @@ static void finish_one(struct cairn_up_sender *sender, struct cairn_up_sending *
     uint32_t index = shard->index;
     if (sending->carries) CAIRN_CRASHPOINT("uploader.part.answered");
     measure(sending);
-    remember_upload(sender, sending);
+    /* R2: no part is sent under an unjournaled upload id. */
+    struct cairn_store_request *request = &sending->request;
+    if (sending->action.kind == CAIRN_MULTIPART_CREATE && request->code == CAIRN_OK) {
+        CAIRN_CRASHPOINT("uploader.create.done");
+        CAIRN_AUTO_JSON json_t *message =
+            CAIRN_PACK(record_upload, .s = sending->shard->index, .upload_id = request->upload_id);
+        struct cairn_up_record record = {.entry = sending->shard->entry, .message = message};
+        struct cairn_error error = {0};
+        enum cairn_code code =
+            message ? cairn_up_journal_append(sender->send->up->journal, &record, 1, &error)
+                    : cairn_fail(&error, CAIRN_PROTOCOL, "the store's upload id is no UTF-8");
+        CAIRN_CRASHPOINT("uploader.upload.journaled");
+        if (code != CAIRN_OK) cairn_up_shard_give_up(sender->send->queue, sending->shard, &error);
+    }
     remember_part(sender, sending);
     compare_source(sender, sending);
     log_failure(sending);
@@ -277,8 +274,10 @@ static void run_once(struct cairn_up_sender *sender) {
     struct cairn_error error;
     if (cairn_store_poll(sender->store, (uint32_t)wait_ms, &error) != CAIRN_OK)
         cairn_log(ERROR, "send.poll", "cause=\"%s\"", error.message);
+    /* A request that has ended meanwhile makes work of its own. */
     sender->late.timed_out = !picked && may && sender->flying_count < appetite &&
-                             again_ms == UINT64_MAX && cairn_mono_ms() >= from_ms + IDLE_POLL_MS;
+                             is_told_all(sender) && again_ms == UINT64_MAX &&
+                             cairn_mono_ms() >= from_ms + IDLE_POLL_MS;
     finish_all(sender);
 }
 
@@ -442,8 +441,7 @@ enum cairn_code cairn_up_store_check_tick(struct cairn_up_store_check *check, st
     bool mismatch = code == CAIRN_UNSUPPORTED || code == CAIRN_CONFLICT || code == CAIRN_CORRUPT;
     check->mismatches = mismatch ? check->mismatches + 1 : 0;
     if (check->mismatches < MISMATCHES_MAX) return CAIRN_OK;
-    if (err) *err = why;
-    return code;
+    return cairn_pass(err, code, &why);
 }
 
 /* True for a grant in the journal: a trainer that offers its saves must not wait for the store. */

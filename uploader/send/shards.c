@@ -49,14 +49,6 @@ static enum cairn_code pool_init(struct cairn_up_pool *pool, struct cairn_up *up
     return CAIRN_OK;
 }
 
-static void pool_release(struct cairn_up_pool *pool, struct cairn_up *up) {
-    if (pool->data) {
-        munmap(pool->data, (size_t)pool->bytes);
-        cairn_budget_give(&up->budget, pool->bytes);
-    }
-    free(pool->buffers);
-}
-
 struct cairn_up_buffer *cairn_up_pool_take(struct cairn_up_pool *pool) {
     struct cairn_up_buffer *buffer = pool->free;
     if (!buffer) return NULL;
@@ -139,7 +131,9 @@ static enum cairn_code shard_fill(struct cairn_up_queue *queue, struct cairn_up_
     shard->queue.fd = options->take_fd;
     shard->queue.path = options->take_path;
     shard->is_file = options->take_fd >= 0;
-    shard->queue.data = options->data;
+    shard->is_stream = options->is_stream;
+    shard->queue.stream = options->take_stream;
+    shard->queue.data = options->is_stream ? options->take_stream.data : options->data;
     shard->entry = options->entry;
     shard->index = options->index;
     shard->tensors = options->tensors;
@@ -170,6 +164,8 @@ enum cairn_code cairn_up_shard_new(struct cairn_up_queue *queue,
                                    struct cairn_up_shard **ret, struct cairn_error *err) {
     struct cairn_up_shard *shard = calloc(1, sizeof(*shard));
     if (!shard) {
+        struct cairn_slab stream = options->take_stream;
+        cairn_slab_release(&stream);
         if (options->take_fd >= 0) close(options->take_fd);
         free(options->take_path);
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a shard");
@@ -195,18 +191,35 @@ void cairn_up_shard_free(struct cairn_up_queue *queue, struct cairn_up_shard *sh
     cairn_lock_give(&queue->lock);
     cairn_multipart_release(&shard->queue.mp);
     if (shard->queue.fd >= 0) close(shard->queue.fd);
+    cairn_slab_release(&shard->queue.stream);
     free(shard->queue.path);
     free(shard->name);
     free(shard->key);
     free(shard);
 }
 
+static enum cairn_code load_crcs(struct cairn_view crcs_le, uint32_t **ret,
+                                 struct cairn_error *err) {
+    size_t count = crcs_le.size / 4;
+    uint32_t *crcs = malloc((count + 1) * sizeof(*crcs));
+    if (!crcs) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for checksums");
+    for (size_t i = 0; i < count; i++)
+        crcs[i] = cairn_load_u32le((const uint8_t *)crcs_le.data + 4 * i);
+    *ret = crcs;
+    return CAIRN_OK;
+}
+
+static bool is_wanted(const struct cairn_up_shard *shard) {
+    return shard->queue.upload == CAIRN_UP_UPLOAD_MADE ||
+           shard->queue.upload == CAIRN_UP_UPLOAD_SENDING;
+}
+
 enum cairn_code cairn_up_shard_ready(struct cairn_up_queue *queue, struct cairn_up_shard *shard,
                                      uint64_t ready_bytes, const uint8_t *crcs_le,
                                      uint64_t crc_count, struct cairn_error *err) {
-    CAIRN_AUTO_HEAP uint32_t *crcs = malloc((size_t)(crc_count + 1) * sizeof(*crcs));
-    if (!crcs) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for checksums");
-    for (uint64_t i = 0; i < crc_count; i++) crcs[i] = cairn_load_u32le(crcs_le + 4 * i);
+    CAIRN_AUTO_HEAP uint32_t *crcs = NULL;
+    const struct cairn_view view = {crcs_le, (size_t)crc_count * 4};
+    CAIRN_TRY(load_crcs(view, &crcs, err));
     cairn_lock_take(&queue->lock);
     struct cairn_multipart *mp = &shard->queue.mp;
     uint64_t before = mp->ready_bytes / CAIRN_BLOCK_BYTES;
@@ -240,9 +253,7 @@ bool cairn_up_shard_lacks_source(struct cairn_up_queue *queue, const struct cair
 void cairn_up_shard_source(struct cairn_up_queue *queue, struct cairn_up_shard *shard,
                            const uint8_t *data) {
     cairn_lock_take(&queue->lock);
-    bool wanted = shard->queue.upload == CAIRN_UP_UPLOAD_MADE ||
-                  shard->queue.upload == CAIRN_UP_UPLOAD_SENDING;
-    if (wanted && !shard->queue.data) {
+    if (is_wanted(shard) && !shard->queue.data) {
         shard->queue.data = data;
         shard->queue.needs_source = false;
         cairn_multipart_source(&shard->queue.mp);
@@ -269,6 +280,71 @@ void cairn_up_shard_restage(struct cairn_up_queue *queue, struct cairn_up_shard 
         cairn_up_queue_add(queue, shard);
     else
         cairn_up_queue_wake(queue);
+}
+
+/* Under the lock. Also of a shard that needs no bytes any more: a seal covers what is here. */
+static enum cairn_code take_stream(struct cairn_up_shard *shard, const uint8_t *data,
+                                   const uint32_t *crcs, uint64_t count, struct cairn_error *err) {
+    struct cairn_multipart *mp = &shard->queue.mp;
+    CAIRN_TRY(cairn_multipart_ready(mp, mp->size_bytes, crcs, 0, count, err));
+    if (!is_wanted(shard) || shard->queue.data) return CAIRN_OK;
+    shard->queue.data = data;
+    shard->queue.needs_source = false;
+    shard->queue.source_wait = CAIRN_UP_SOURCE_FOREVER;
+    cairn_multipart_source(mp);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_up_shard_stream(struct cairn_up_queue *queue, struct cairn_up_shard *shard,
+                                      struct cairn_slab *take_memory, struct cairn_view crcs_le,
+                                      struct cairn_error *err) {
+    CAIRN_AUTO_HEAP uint32_t *crcs = NULL;
+    CAIRN_ASSERT(shard->is_stream);
+    CAIRN_ASSERT(take_memory->size_bytes == shard->size_bytes);
+    enum cairn_code code = load_crcs(crcs_le, &crcs, err);
+    cairn_lock_take(&queue->lock);
+    const struct cairn_slab had = shard->queue.stream;
+    const struct cairn_slab *from = had.data ? &had : take_memory;
+    if (!code) code = take_stream(shard, from->data, crcs, crcs_le.size / 4, err);
+    bool kept = !code && !had.data;
+    if (kept) shard->queue.stream = *take_memory;
+    bool idle = !code && shard->queue.upload == CAIRN_UP_UPLOAD_MADE;
+    cairn_lock_give(&queue->lock);
+    if (!kept) cairn_slab_release(take_memory);
+    if (code) return cairn_within(err, code, "stream %s", shard->name);
+    if (idle) cairn_up_queue_add_unstaged(queue, shard);
+    queue->due = true;
+    return CAIRN_OK;
+}
+
+void cairn_up_shard_journaled(struct cairn_up_queue *queue, struct cairn_up_shard *shard) {
+    CAIRN_HOLD(&queue->lock);
+    shard->queue.blocks_journaled = true;
+}
+
+const uint8_t *cairn_up_shard_stream_bytes(struct cairn_up_queue *queue,
+                                           const struct cairn_up_shard *shard) {
+    CAIRN_HOLD(&queue->lock);
+    return shard->queue.stream.data;
+}
+
+struct cairn_slab cairn_up_shard_take_stream(struct cairn_up_queue *queue,
+                                             struct cairn_up_shard *shard) {
+    CAIRN_HOLD(&queue->lock);
+    CAIRN_ASSERT(!shard->queue.bodies_in_flight);
+    struct cairn_slab taken = shard->queue.stream;
+    shard->queue.stream = (struct cairn_slab){0};
+    if (shard->is_stream) shard->queue.data = NULL;
+    return taken;
+}
+
+void cairn_up_shard_unawait(struct cairn_up_queue *queue, struct cairn_up_shard *shard) {
+    cairn_lock_take(&queue->lock);
+    if (shard->is_stream && !shard->queue.data &&
+        shard->queue.source_wait == CAIRN_UP_SOURCE_FOREVER)
+        shard->queue.source_wait = CAIRN_UP_SOURCE_OFFERED;
+    cairn_lock_give(&queue->lock);
+    cairn_up_queue_wake(queue);
 }
 
 /* Makes a new state machine for the shard, with its blocks and token, without its source. */
@@ -307,8 +383,9 @@ bool cairn_up_shard_again(struct cairn_up_queue *queue, struct cairn_up_shard *s
                     !shard->queue.in_flight && renew(shard, NULL) == CAIRN_OK;
     if (possible) {
         (void)cairn_up_upload_state_move(&shard->queue.upload, CAIRN_UP_UPLOAD_EVENT_LOOK);
-        shard->queue.data = NULL; /* its slab may hold other bytes by now */
+        shard->queue.data = shard->queue.stream.data; /* a slab may hold other bytes by now */
         shard->queue.source_wait = CAIRN_UP_SOURCE_GIVEN_BACK;
+        if (shard->queue.data) cairn_multipart_source(&shard->queue.mp);
     }
     cairn_lock_give(&queue->lock);
     if (possible) cairn_up_queue_add(queue, shard);
@@ -359,8 +436,8 @@ enum cairn_code cairn_up_shard_seal(struct cairn_up_queue *queue, struct cairn_u
                                     struct cairn_error *err) {
     CAIRN_HOLD(&queue->lock);
     const struct cairn_multipart *mp = &shard->queue.mp;
-    *ret_needed = !shard->is_file;
-    if (shard->is_file) return CAIRN_OK;
+    *ret_needed = !shard->is_file && !shard->is_stream; /* a stream's came with its record */
+    if (!*ret_needed) return CAIRN_OK;
     CAIRN_ASSERT(mp->ready_bytes == mp->size_bytes);
     /* Also when a worker is about to journal them: its record may not be posted yet, and a durable
      * seal without checksums would leave a shard that no restart can finish. */
@@ -440,7 +517,11 @@ enum cairn_code cairn_up_queue_new(struct cairn_up *up, struct cairn_up_queue **
 
 void cairn_up_queue_free(struct cairn_up_queue *queue) {
     if (!queue) return;
-    pool_release(&queue->pool, queue->up);
+    if (queue->pool.data) {
+        munmap(queue->pool.data, (size_t)queue->pool.bytes);
+        cairn_budget_give(&queue->up->budget, queue->pool.bytes);
+    }
+    free(queue->pool.buffers);
     free(queue->locked.unread);
     free(queue->workers);
     cairn_lock_release(&queue->lock);

@@ -12,6 +12,8 @@
  *              `staged` is journaled before the senders' notes.
  *          5   unread files are listed apart, by save, so a scan for requests skips 65,536 of them.
  *          6   all buffers are reserved in the budget at start.
+ *          7   a stream's memory stays mapped until its save takes it, once no request carries its
+ *              bytes: senders, and the copy for the partner, read it without a lock.
  * Limits:  checksums of CAIRN_UP_BLOCKS_BYTES_MAX; a save has CAIRN_UP_SHARDS_MAX shards. Two
  *          buffers a sender, a quarter of the budget at most.
  * Threads: upload_queue locks `queue` of a shard and the pool's free buffers, uploader_state a
@@ -21,10 +23,10 @@
  */
 #pragma once
 
+#include "common/memory.h"
 #include "common/process.h"
 #include "store/multipart.h"
 #include "uploader/state/save.h"
-#include "uploader/state/upload.h"
 #include "uploader/up.h"
 
 struct cairn_up_buffer {
@@ -129,6 +131,7 @@ struct cairn_up_shard {
     bool tensors;
     uint64_t slab_offset, size_bytes;
     bool is_file;
+    bool is_stream; /* in memory of its own, which the trainer made and sealed */
     /* of the save, locked by uploader_state */
     enum cairn_up_shard_phase phase;
     /* locked by upload_queue */
@@ -136,7 +139,8 @@ struct cairn_up_shard {
         struct cairn_up_shard *next, *previous;
         enum cairn_up_upload_phase upload;
         struct cairn_multipart mp;
-        const uint8_t *data;            /* the slab's bytes, or NULL */
+        const uint8_t *data;            /* the slab's or the stream's bytes, or NULL */
+        struct cairn_slab stream;       /* of a stream, mapped; data NULL: not (again) here */
         int fd;                         /* the file, or -1 */
         char *path;                     /* opened for each read; NULL: fd is open */
         struct cairn_up_file file;      /* as at its handover */
@@ -153,7 +157,8 @@ struct cairn_up_shard {
     } queue;
 };
 
-/* fd and path (taken also on failure) for a file, or -1; data for a slab. Chooses part sizes. */
+/* fd and path (taken also on failure) for a file, or -1; data for a slab; a stream's memory.
+ * Chooses part sizes. */
 struct cairn_up_shard_options {
     uint64_t entry;
     uint32_t index;
@@ -163,9 +168,11 @@ struct cairn_up_shard_options {
     uint64_t slab_offset, size_bytes;
     const uint8_t *data;
     int take_fd;
-    char *take_path;     /* closes take_fd, and opens this path for each read */
-    const char *token;   /* NULL: a new token */
-    uint64_t part_bytes; /* 0: chosen here; a recovered shard keeps its size */
+    char *take_path; /* closes take_fd, and opens this path for each read */
+    bool is_stream;
+    struct cairn_slab take_stream; /* taken also on failure; data NULL: not here */
+    const char *token;             /* NULL: a new token */
+    uint64_t part_bytes;           /* 0: chosen here; a recovered shard keeps its size */
 };
 enum cairn_code cairn_up_shard_new(struct cairn_up_queue *queue,
                                    const struct cairn_up_shard_options *options,
@@ -189,6 +196,21 @@ void cairn_up_shard_source(struct cairn_up_queue *queue, struct cairn_up_shard *
 void cairn_up_shard_await(struct cairn_up_queue *queue, struct cairn_up_shard *shard);
 void cairn_up_shard_restage(struct cairn_up_queue *queue, struct cairn_up_shard *shard,
                             const uint8_t *data);
+/* A stream's memory came, once more after a restart; crcs_le: of all blocks. Takes take_memory,
+ * also on failure. CAIRN_SOURCE_CHANGED: other checksums than before. The socket's thread. */
+enum cairn_code cairn_up_shard_stream(struct cairn_up_queue *queue, struct cairn_up_shard *shard,
+                                      struct cairn_slab *take_memory, struct cairn_view crcs_le,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* Its checksums are in the journal. */
+void cairn_up_shard_journaled(struct cairn_up_queue *queue, struct cairn_up_shard *shard);
+/* The stream's bytes, valid until take_stream; NULL: not here. */
+const uint8_t *cairn_up_shard_stream_bytes(struct cairn_up_queue *queue,
+                                           const struct cairn_up_shard *shard);
+/* Moves the stream's memory out of a shard that is quiet, and needs no bytes again. */
+struct cairn_slab cairn_up_shard_take_stream(struct cairn_up_queue *queue,
+                                             struct cairn_up_shard *shard);
+/* The trainer that was awaited for a stream's bytes left without bringing them. */
+void cairn_up_shard_unawait(struct cairn_up_queue *queue, struct cairn_up_shard *shard);
 /* A shard's journal records, before it is queued (Q17). */
 struct cairn_up_shard_past {
     bool intent, durable;

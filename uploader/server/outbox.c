@@ -7,7 +7,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "common/hooks.h"
 #include "common/text.h"
 #include "uploader/mail.h"
 #include "uploader/server/calls.h"
@@ -56,18 +55,6 @@ static void trouble_add_locked(struct cairn_up_save *save, const struct cairn_er
               trouble->tries, why->message);
 }
 
-static void trouble_end_locked(struct cairn_up_save *save) {
-    if (cairn_up_trouble_is_long_locked(save))
-        cairn_log(INFO, "save.server_took", "run=%s step=%" PRIu64 " rank=%u version=%s tries=%u",
-                  save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
-                  save->trouble.tries);
-    save->trouble = (struct cairn_up_trouble){0};
-}
-
-static bool trouble_pauses_locked(const struct cairn_up_save *save) {
-    return save->trouble.tries && cairn_mono_ms() < save->trouble.next_ms;
-}
-
 bool cairn_up_trouble_is_long_locked(const struct cairn_up_save *save) {
     return save->trouble.tries >= CAIRN_UP_TROUBLE_TRIES;
 }
@@ -86,7 +73,7 @@ struct cairn_up_outbox {
 
 static bool is_due(const struct cairn_up_save *save, enum cairn_up_report kind) {
     return !save->held && cairn_up_save_state_report_due(&save->state) == kind &&
-           !trouble_pauses_locked(save);
+           !(save->trouble.tries && cairn_mono_ms() < save->trouble.next_ms);
 }
 
 /* Q9: reports the rank's earlier journaled saves first. Trouble of another step is ignored. */
@@ -165,11 +152,15 @@ static enum cairn_code report_alone(const struct cairn_up_batch *batch, uint64_t
     *ret_unreachable = code != CAIRN_OK && single.unreachable;
     CAIRN_HOLD(&batch->up->lock);
     struct cairn_up_save *save = cairn_up_save_find_locked(batch->up, entry);
-    if (save && code == CAIRN_OK) trouble_end_locked(save);
-    if (code == CAIRN_OK || !is_trouble(&why)) {
-        if (err) *err = why;
-        return code;
+    if (save && code == CAIRN_OK) {
+        if (cairn_up_trouble_is_long_locked(save))
+            cairn_log(INFO, "save.server_took",
+                      "run=%s step=%" PRIu64 " rank=%u version=%s tries=%u",
+                      save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
+                      save->trouble.tries);
+        save->trouble = (struct cairn_up_trouble){0};
     }
+    if (code == CAIRN_OK || !is_trouble(&why)) return cairn_pass(err, code, &why);
     if (save) trouble_add_locked(save, &why);
     return CAIRN_OK;
 }
@@ -402,26 +393,8 @@ void cairn_up_lists_looked(struct cairn_up *up, uint64_t conn,
     cairn_condition_broadcast(&up->changed);
 }
 
-static void make_question(struct cairn_up *up, struct cairn_up_save *save, struct question *ret) {
-    struct cairn_up_held *held = save->held;
-    CAIRN_AUTO_JSON json_t *look =
-        held->looked
-            ? CAIRN_PACK(list_look, .group = held->group, .from = held->from, .to = held->to,
-                         .digests = held->digests[0] ? held->digests : NULL,
-                         .tensor = held->tensor[0] ? held->tensor : NULL)
-            : NULL;
-    *ret = (struct question){.entry = save->entry,
-                             .body = CAIRN_PACK(lists_look, .grant = save->attempt->text,
-                                                .node = up->places.node, .rank = save->rank,
-                                                .look = look)};
-    snprintf(ret->path, sizeof ret->path, "/v1/runs/%s/checkpoints/%s/lists",
-             save->attempt->run_text, save->place.id.text);
-    (void)cairn_text_copy(ret->grant, sizeof ret->grant, save->attempt->text);
-    held->next_ms = cairn_mono_ms() + CAIRN_UP_LISTS_EVERY_MS;
-}
-
 /* Picks the save that has waited longest; ends saves whose wait is over. */
-static struct cairn_up_save *choose(struct cairn_up *up, uint64_t now_ms) {
+static struct cairn_up_save *choose_held(struct cairn_up *up, uint64_t now_ms) {
     struct cairn_up_save *chosen = NULL;
     for (size_t i = up->locked.save_count; i-- > 0;) {
         if (i >= up->locked.save_count) continue;
@@ -440,23 +413,29 @@ static bool await_question(struct cairn_up *up, struct question *ret) {
     CAIRN_HOLD(&up->lock);
     while (!up->locked.ending) {
         uint64_t now_ms = cairn_mono_ms();
-        struct cairn_up_save *save = choose(up, now_ms);
+        struct cairn_up_save *save = choose_held(up, now_ms);
         if (save && now_ms >= save->held->next_ms) {
-            make_question(up, save, ret);
+            struct cairn_up_held *held = save->held;
+            CAIRN_AUTO_JSON json_t *look =
+                held->looked
+                    ? CAIRN_PACK(list_look, .group = held->group, .from = held->from,
+                                 .to = held->to, .digests = held->digests[0] ? held->digests : NULL,
+                                 .tensor = held->tensor[0] ? held->tensor : NULL)
+                    : NULL;
+            *ret = (struct question){.entry = save->entry,
+                                     .body = CAIRN_PACK(lists_look, .grant = save->attempt->text,
+                                                        .node = up->places.node, .rank = save->rank,
+                                                        .look = look)};
+            snprintf(ret->path, sizeof ret->path, "/v1/runs/%s/checkpoints/%s/lists",
+                     save->attempt->run_text, save->place.id.text);
+            (void)cairn_text_copy(ret->grant, sizeof ret->grant, save->attempt->text);
+            held->next_ms = cairn_mono_ms() + CAIRN_UP_LISTS_EVERY_MS;
             return true;
         }
         uint64_t until_ms = save ? save->held->next_ms : UINT64_MAX;
         (void)cairn_condition_wait(&up->changed, &up->lock, until_ms);
     }
     return false;
-}
-
-static void ask_trainer(struct cairn_up *up, struct cairn_up_save *save) {
-    struct cairn_up_held *held = save->held;
-    held->next_ms = cairn_mono_ms() + TRAINER_MS;
-    cairn_up_mail_post(up->mail, save->conn,
-                       CAIRN_PACK(look, .save = save->number, .group = held->group,
-                                  .from = held->from, .to = held->to));
 }
 
 static void take_seen(struct cairn_up *up, struct cairn_up_save *save,
@@ -471,7 +450,12 @@ static void take_seen(struct cairn_up *up, struct cairn_up_save *save,
     held->to = (uint32_t)seen->to;
     (void)cairn_text_copy(held->group, sizeof held->group, seen->group);
     held->until_ms = cairn_mono_ms() + CAIRN_UP_LISTS_HOLD_MS;
-    if (party) ask_trainer(up, save);
+    if (party) {
+        held->next_ms = cairn_mono_ms() + TRAINER_MS;
+        cairn_up_mail_post(up->mail, save->conn,
+                           CAIRN_PACK(look, .save = save->number, .group = held->group,
+                                      .from = held->from, .to = held->to));
+    }
 }
 
 static bool is_open(const struct cairn_msg_lists_seen *seen) {

@@ -75,15 +75,6 @@ struct cairn_up_watch {
 
 #define LAST_MS 2000 /* a stopping uploader waits no longer for the last heartbeat */
 
-static uint64_t unsent_of(struct cairn_up *up, const struct cairn_up_attempt *attempt) {
-    uint64_t count = 0;
-    for (size_t i = 0; i < up->locked.save_count; i++) {
-        const struct cairn_up_save *save = up->locked.saves[i];
-        if (save->attempt == attempt && cairn_up_save_state_is_unsent(&save->state)) count++;
-    }
-    return count;
-}
-
 /* Reports why sending is paused, and why the journal fails: a restart would then lose saves. */
 static bool is_sending(const struct cairn_up *up) {
     for (size_t i = 0; i < up->locked.save_count; i++) {
@@ -182,8 +173,13 @@ static bool add_attempts(struct cairn_up *up, json_t *array) {
         CAIRN_AUTO_JSON json_t *copies = cairn_up_partner_copies_locked(up->partner, at);
         CAIRN_AUTO_JSON json_t *kept =
             up->peers ? cairn_up_kept_json_locked(up, at->run_text) : NULL;
-        json_t *item = CAIRN_PACK(node_attempt, .grant = at->text, .unsent = unsent_of(up, at),
-                                  .peers = asks, .copies = copies, .kept = kept);
+        uint64_t count = 0;
+        for (size_t i = 0; i < up->locked.save_count; i++) {
+            const struct cairn_up_save *save = up->locked.saves[i];
+            if (save->attempt == at && cairn_up_save_state_is_unsent(&save->state)) count++;
+        }
+        json_t *item = CAIRN_PACK(node_attempt, .grant = at->text, .unsent = count, .peers = asks,
+                                  .copies = copies, .kept = kept);
         if (json_array_append_new(array, item)) return false;
     }
     uint64_t now_ms = cairn_mono_ms();
@@ -277,16 +273,14 @@ static json_t *restores_of(struct cairn_up *up) {
     size_t count = cairn_up_restores_get(&up->restores, notes);
     json_t *array = count ? json_array() : NULL;
     for (size_t i = 0; i < count; i++) {
-        const struct cairn_up_restore_note *note_missed = &notes[i];
+        const struct cairn_up_restore_note *note = &notes[i];
         struct cairn_run_name name;
-        if (cairn_run_name_parse(note_missed->run, &name, NULL)) continue;
+        if (cairn_run_name_parse(note->run, &name, NULL)) continue;
         (void)json_array_append_new(
-            array,
-            CAIRN_PACK(
-                node_restore, .version = note_missed->version.text, .project = name.project,
-                .run = name.run, .choice = note_missed->choice,
-                .store_bytes = note_missed->store_bytes, .shared_bytes = note_missed->shared_bytes,
-                .peer_bytes = note_missed->peer_bytes, .memory_bytes = note_missed->memory_bytes));
+            array, CAIRN_PACK(node_restore, .version = note->version.text, .project = name.project,
+                              .run = name.run, .choice = note->choice,
+                              .store_bytes = note->store_bytes, .shared_bytes = note->shared_bytes,
+                              .peer_bytes = note->peer_bytes, .memory_bytes = note->memory_bytes));
     }
     return array;
 }
@@ -298,7 +292,7 @@ static bool nothing_left(struct cairn_up *up) {
     return true;
 }
 
-static json_t *report(struct cairn_up_watch *watch, bool last) {
+static json_t *heartbeat_body(struct cairn_up_watch *watch, bool last) {
     struct cairn_up *up = watch->up;
     bool knows = watch->heard.known; /* the catalog that this state was reported to (Q56) */
     CAIRN_AUTO_JSON json_t *heard = knows ? CAIRN_PACK(node_heard, .catalog = watch->heard.catalog,
@@ -331,13 +325,10 @@ static enum cairn_code show_grant(struct cairn_up_watch *watch, const json_t *bo
                                 err);
 }
 
-static bool is_of(const struct cairn_up_attempt *attempt, const struct cairn_msg_brief *open) {
-    const struct cairn_grant *grant = &attempt->grant;
-    struct cairn_version_origin origin = {
-        .name = grant->name, .attempt = grant->attempt, .step = open->step, .n = open->n};
+static bool is_version_of(const struct cairn_up_attempt *attempt,
+                          const struct cairn_msg_brief *open) {
     struct cairn_version_id id;
-    (void)cairn_text_copy(origin.nonce, sizeof(origin.nonce), grant->nonce);
-    cairn_version_id_make(&origin, &id);
+    cairn_up_attempt_version(attempt, open->step, open->n, &id);
     return !strcmp(id.text, open->version);
 }
 
@@ -363,13 +354,13 @@ void cairn_up_abandoned_unreported(uint64_t step, uint32_t n, const struct cairn
               why->message);
 }
 
-static void fail(struct cairn_up *up, struct cairn_up_attempt *attempt,
-                 const struct cairn_up_counted *counted, const struct cairn_msg_brief *open) {
+static void fail_missed(struct cairn_up *up, struct cairn_up_attempt *attempt,
+                        const struct cairn_up_counted *counted,
+                        const struct cairn_msg_brief *open) {
     const struct cairn_up_begin begin = {.attempt = attempt,
                                          .rank = counted->rank,
                                          .world_size = counted->world_size,
-                                         .step = open->step,
-                                         .n = open->n};
+                                         .told = {.step = open->step, .n = open->n}};
     struct cairn_error why = {0}, error = {0};
     (void)cairn_fail(&why, CAIRN_CANCELLED, "the rank went on without this save");
     cairn_log(WARN, "save.missed", "run=%s step=%" PRIu64 " n=%u rank=%u version=%s",
@@ -381,13 +372,13 @@ static void fail(struct cairn_up *up, struct cairn_up_attempt *attempt,
 static void fail_abandoned(struct cairn_up *up, const struct cairn_msg_brief *open,
                            const struct cairn_up_missed *before, struct cairn_up_missed *now) {
     struct cairn_up_attempt *attempt = up->locked.attempts;
-    while (attempt && (!attempt->counted || !is_of(attempt, open))) attempt = attempt->next;
+    while (attempt && (!attempt->counted || !is_version_of(attempt, open))) attempt = attempt->next;
     if (!attempt || attempt->stale || attempt->foreign.code != CAIRN_OK) return;
     for (const struct cairn_up_counted *at = attempt->counted; at; at = at->next) {
         if (cairn_up_counted_of(at, open->step) < open->n) continue;
         if (cairn_up_save_known_locked(up, open->version, at->rank)) continue;
         if (was_missed(before, open, at->rank))
-            fail(up, attempt, at, open);
+            fail_missed(up, attempt, at, open);
         else
             note_missed(now, open, at->rank);
     }
@@ -566,7 +557,7 @@ static void beat(struct cairn_up_watch *watch, bool last) {
     struct cairn_error error = {0};
     struct cairn_msg_node_told told = {0};
     CAIRN_AUTO_JSON json_t *reply = NULL;
-    CAIRN_AUTO_JSON json_t *body = report(watch, last);
+    CAIRN_AUTO_JSON json_t *body = heartbeat_body(watch, last);
     CAIRN_AUTO(buf) path = {0};
     enum cairn_code code = cairn_buf_printf(&path, &error, "/v1/nodes/%s", up->places.node);
     if (code == CAIRN_OK && !body)
@@ -622,7 +613,7 @@ static bool is_due(const struct cairn_up_save *save) {
     return cairn_up_save_state_awaits_end(&save->state) || cairn_up_save_awaits_decision(save);
 }
 
-static size_t choose(struct cairn_up_watch *watch, struct cairn_up_watcher *watcher) {
+static size_t choose_version(struct cairn_up_watch *watch, struct cairn_up_watcher *watcher) {
     struct cairn_up *up = watch->up;
     CAIRN_HOLD(&up->lock);
     size_t waiting = 0;
@@ -734,7 +725,7 @@ static void *watcher_main(void *argument) {
         late.timed_out = pause_ms == IDLE_MS && now_ms >= from_ms + IDLE_MS;
         if (cairn_late_before(&late, &watcher->watch->bell, now_ms))
             cairn_up_metrics_late(watcher->watch->up->metrics, CAIRN_UP_WAIT_WATCHERS);
-        size_t waiting = choose(watcher->watch, watcher);
+        size_t waiting = choose_version(watcher->watch, watcher);
         cairn_late_after(&late, &watcher->watch->bell, watcher->is_new, now_ms);
         from_ms = now_ms;
         pause_ms = IDLE_MS;

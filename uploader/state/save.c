@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* save: makes a table of uploader/state/save.def, and derives facts from a save's state. */
+/* Makes tables of save.def, shard.def and upload.def, and derives facts from a save's state. */
 #include "uploader/state/save.h"
 
 #include <string.h>
 
-enum { /* the table's short names */
+enum { /* the tables' short names */
        NOTHING = CAIRN_UP_DUE_NOTHING,
        RECORD_BEGIN = CAIRN_UP_DUE_RECORD_BEGIN,
        RECORD_FAIL = CAIRN_UP_DUE_RECORD_FAIL,
@@ -118,17 +118,42 @@ uint32_t cairn_up_save_state_settle(struct cairn_up_save_state *save, bool quiet
     return due;
 }
 
+enum { /* changes of a save's counts that follow a shard's move */
+       DURABLE_MORE = 1 << 0,
+       DURABLE_LESS = 1 << 1,
+       REGISTERED_MORE = 1 << 2,
+       REGISTERED_LESS = 1 << 3,
+       LOOK = 1 << 4 /* the senders HEAD it again */
+};
+static const struct {
+    enum cairn_up_shard_phase from;
+    enum cairn_up_shard_event event;
+    enum cairn_up_shard_phase to;
+    uint32_t due;
+} shard_moves[] = {
+#define MOVE(from, event, to, due, why)                                                            \
+    {CAIRN_UP_SHARD_##from, CAIRN_UP_SHARD_EVENT_##event, CAIRN_UP_SHARD_##to, (due)},
+#include "uploader/state/shard.def"
+#undef MOVE
+};
+
 bool cairn_up_save_state_shard_move(struct cairn_up_save_state *save,
                                     enum cairn_up_shard_phase *shard,
                                     enum cairn_up_shard_event event) {
-    uint32_t due = cairn_up_shard_state_move(shard, event);
-    if (due & CAIRN_UP_SHARD_DUE_DURABLE_MORE) save->durable_count++;
-    if (due & CAIRN_UP_SHARD_DUE_DURABLE_LESS) save->durable_count--;
-    if (due & CAIRN_UP_SHARD_DUE_REGISTERED_MORE) save->registered_count++;
-    if (due & CAIRN_UP_SHARD_DUE_REGISTERED_LESS) save->registered_count--;
+    size_t row = 0;
+    while (row < CAIRN_COUNT(shard_moves) &&
+           (shard_moves[row].from != *shard || shard_moves[row].event != event))
+        row++;
+    CAIRN_ASSERT(row < CAIRN_COUNT(shard_moves));
+    *shard = shard_moves[row].to;
+    uint32_t due = shard_moves[row].due;
+    if (due & DURABLE_MORE) save->durable_count++;
+    if (due & DURABLE_LESS) save->durable_count--;
+    if (due & REGISTERED_MORE) save->registered_count++;
+    if (due & REGISTERED_LESS) save->registered_count--;
     CAIRN_ASSERT(save->durable_count <= save->shard_count);
     CAIRN_ASSERT(save->registered_count <= save->durable_count);
-    return due & CAIRN_UP_SHARD_DUE_LOOK;
+    return due & LOOK;
 }
 
 bool cairn_up_save_state_is_durable(const struct cairn_up_save_state *save) {
@@ -252,4 +277,86 @@ enum cairn_up_joined cairn_up_save_state_join(struct cairn_up_save_state *save,
 bool cairn_up_save_state_needs_slab(const struct cairn_up_save_state *save) {
     return save->phase == CAIRN_UP_PHASE_OPEN || save->phase == CAIRN_UP_PHASE_SEALING ||
            (save->phase == CAIRN_UP_PHASE_SEALED && save->durable_count < save->shard_count);
+}
+
+/* ---- uploads of shards ---- */
+
+static const struct upload_move {
+    enum cairn_up_upload_phase from;
+    enum cairn_up_upload_event event;
+    enum cairn_up_upload_phase to;
+    enum cairn_up_upload_due due;
+} upload_moves[] = {
+#define MOVE(from, event, to, due, why)                                                            \
+    {CAIRN_UP_UPLOAD_##from, CAIRN_UP_UPLOAD_EVENT_##event, CAIRN_UP_UPLOAD_##to,                  \
+     CAIRN_UP_UPLOAD_DUE_##due},
+#include "uploader/state/upload.def"
+#undef MOVE
+};
+
+static const struct upload_move *upload_move_of(enum cairn_up_upload_phase upload,
+                                                enum cairn_up_upload_event event) {
+    for (size_t i = 0; i < CAIRN_COUNT(upload_moves); i++)
+        if (upload_moves[i].from == upload && upload_moves[i].event == event)
+            return &upload_moves[i];
+    return NULL;
+}
+
+bool cairn_up_upload_state_admits(enum cairn_up_upload_phase upload,
+                                  enum cairn_up_upload_event event) {
+    return upload_move_of(upload, event) != NULL;
+}
+
+enum cairn_up_upload_due cairn_up_upload_state_move(enum cairn_up_upload_phase *upload,
+                                                    enum cairn_up_upload_event event) {
+    const struct upload_move *move = upload_move_of(*upload, event);
+    CAIRN_ASSERT(move != NULL);
+    *upload = move->to;
+    return move->due;
+}
+
+bool cairn_up_upload_state_is_queued(enum cairn_up_upload_phase upload) {
+    return upload == CAIRN_UP_UPLOAD_SENDING || upload == CAIRN_UP_UPLOAD_ENDING;
+}
+
+bool cairn_up_upload_state_has_ended(enum cairn_up_upload_phase upload) {
+    return upload == CAIRN_UP_UPLOAD_DURABLE || upload == CAIRN_UP_UPLOAD_FAILED;
+}
+
+/* ---- generations of slabs ---- */
+
+bool cairn_up_slab_state_take(struct cairn_up_slab_state *slab, uint64_t owner) {
+    CAIRN_ASSERT(owner != 0);
+    if (slab->owner && slab->owner != owner) return false;
+    slab->owner = owner;
+    slab->kept = 0;
+    return true;
+}
+
+void cairn_up_slab_state_give(struct cairn_up_slab_state *slab, uint64_t owner) {
+    CAIRN_ASSERT(owner != 0);
+    CAIRN_ASSERT(slab->owner == owner);
+    slab->owner = 0;
+}
+
+void cairn_up_slab_state_keep(struct cairn_up_slab_state *slab, uint64_t owner) {
+    cairn_up_slab_state_give(slab, owner);
+    slab->kept = owner;
+}
+
+void cairn_up_slab_state_forget(struct cairn_up_slab_state *slab) {
+    CAIRN_ASSERT(!slab->owner || !slab->kept);
+    slab->kept = 0;
+}
+
+enum cairn_up_claimed cairn_up_slab_state_claim(struct cairn_up_slab_state *slab,
+                                                const struct cairn_up_slab_claim *claim) {
+    if (!claim->needed) return CAIRN_UP_CLAIM_NOT_NEEDED;
+    if (!claim->offered_owner || claim->offered_owner != claim->save_owner)
+        return CAIRN_UP_CLAIM_NOT_OWNER;
+    if (claim->journaled_owner && claim->journaled_owner != claim->save_owner)
+        return CAIRN_UP_CLAIM_NOT_OWNER;
+    if (claim->journaled_owner && !claim->same_memory) return CAIRN_UP_CLAIM_NOT_THERE;
+    return cairn_up_slab_state_take(slab, claim->save_owner) ? CAIRN_UP_CLAIM_JOINED
+                                                             : CAIRN_UP_CLAIM_NOT_OWNER;
 }

@@ -1,27 +1,55 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * save: an uploader's state of one rank's save, as a table of phases and events.
+ * save: an uploader's state of one rank's save, its shards, their uploads and the memory that it
+ * holds, as tables of phases and events.
  *
- *     beginning -> open -> sealing -> sealed -> over
- *         \          \        \          \
- *          withdrawn -> failing           cancelled -> over
+ *     a save      beginning -> open -> sealing -> sealed -> over
+ *                     \          \        \          \
+ *                      withdrawn -> failing           cancelled -> over
+ *
+ *     a shard     sending <-> durable <-> registered    an upload   made -> sending -> durable
+ *                     \                                                \       |   \
+ *                      failed                                           `--- ending -> failed
  *
  * Why:     trainer, journal, senders, server and restart each move a save; one table has every move
  *          and the actions due after it, so that a simulation drives the code of the daemon.
- * Promise: 1   move changes the phase only by a row of uploader/state/save.def.
+ * Promise: 1   each phase changes by a row of save.def, shard.def or upload.def only; shards change
+ *              the counts of their save with it.
  *          2   actions due are returned: nothing here waits, writes, locks or reads a clock.
  *          3   a generation is due back once: when every shard is durable, failed or cancelled and
- *              no request carries its bytes (Q20), and only for the owner that holds it (Q41).
+ *              no request carries its bytes (Q20), and only for the owner that holds it.
+ *          4   a shard is in the senders' queue exactly while it is sending or ending.
+ *          5   a free generation may still hold the durable bytes of its last owner; the next owner
+ *              takes it like any free one and overwrites them.
+ *          Q41 a generation is free or has one owner, by its save's number; `begun`, `stage`,
+ *              `offer`, `free` and the journal's `stage` record carry it. Its owner alone gives it
+ *              back.
  *          Q44 after the seal a fail stays a fail; only `committed` wins against it.
  *          Q45 after an unwritten record nothing of the save is written or answered as sealed.
- * Limits:  none of its own.
- * Threads: the caller's; the daemon holds uploader_state.
- * Next:    uploader/saves/save.h carries out actions due; uploader/state/slab.h.
+ * Limits:  none of its own. store/multipart.h chooses a shard's next request.
+ * Threads: the caller's; the daemon holds uploader_state, for uploads upload_queue.
+ * Next:    uploader/saves/save.h, uploader/saves/slabs.h, uploader/send/pick.c carry actions out.
  */
 #pragma once
 
 #include "common/base.h"
-#include "uploader/state/shard.h"
+
+/* ---- shards ---- */
+
+enum cairn_up_shard_phase {
+#define PHASE(name, why) CAIRN_UP_SHARD_##name,
+#include "uploader/state/shard.def"
+#undef PHASE
+};
+enum cairn_up_shard_event {
+#define EVENT(name, why) CAIRN_UP_SHARD_EVENT_##name,
+#include "uploader/state/shard.def"
+#undef EVENT
+};
+#define CAIRN_UP_SHARD_PHASES (CAIRN_UP_SHARD_FAILED + 1)
+#define CAIRN_UP_SHARD_EVENTS (CAIRN_UP_SHARD_EVENT_LOOK + 1)
+
+/* ---- saves ---- */
 
 enum cairn_up_phase {
 #define PHASE(name, why) CAIRN_UP_PHASE_##name,
@@ -151,8 +179,8 @@ bool cairn_up_save_state_is_unfinished(const struct cairn_up_save_state *save);
 /* Its begin is journaled, and it is not over. */
 bool cairn_up_save_state_is_begun(const struct cairn_up_save_state *save);
 
-bool cairn_up_save_state_is_sealed(
-    const struct cairn_up_save_state *save); /* also when cancelled */
+/* Also when cancelled. */
+bool cairn_up_save_state_is_sealed(const struct cairn_up_save_state *save);
 bool cairn_up_save_state_is_failing(const struct cairn_up_save_state *save);
 /* May a trainer stage, give files, seal? */
 bool cairn_up_save_state_is_staging(const struct cairn_up_save_state *save);
@@ -171,3 +199,62 @@ enum cairn_up_joined cairn_up_save_state_join(struct cairn_up_save_state *save,
                                               enum cairn_up_end end);
 /* The save is unfinished and still needs its generation. */
 bool cairn_up_save_state_needs_slab(const struct cairn_up_save_state *save);
+
+/* ---- uploads of shards ---- */
+
+enum cairn_up_upload_phase {
+#define PHASE(name, why) CAIRN_UP_UPLOAD_##name,
+#include "uploader/state/upload.def"
+#undef PHASE
+};
+enum cairn_up_upload_event {
+#define EVENT(name, why) CAIRN_UP_UPLOAD_EVENT_##name,
+#include "uploader/state/upload.def"
+#undef EVENT
+};
+#define CAIRN_UP_UPLOAD_PHASES (CAIRN_UP_UPLOAD_FAILED + 1)
+#define CAIRN_UP_UPLOAD_EVENTS (CAIRN_UP_UPLOAD_EVENT_LOOK + 1)
+
+enum cairn_up_upload_due {
+    CAIRN_UP_UPLOAD_DUE_NOTHING,
+    CAIRN_UP_UPLOAD_DUE_JOIN,  /* append to the queue */
+    CAIRN_UP_UPLOAD_DUE_LEAVE, /* remove from the queue */
+    CAIRN_UP_UPLOAD_DUE_ABORT, /* cairn_multipart_give_up */
+    CAIRN_UP_UPLOAD_DUE_RENEW  /* a new multipart machine for the same object, without its source */
+};
+bool cairn_up_upload_state_admits(enum cairn_up_upload_phase upload,
+                                  enum cairn_up_upload_event event);
+enum cairn_up_upload_due cairn_up_upload_state_move(enum cairn_up_upload_phase *upload,
+                                                    enum cairn_up_upload_event event);
+bool cairn_up_upload_state_is_queued(enum cairn_up_upload_phase upload);
+bool cairn_up_upload_state_has_ended(enum cairn_up_upload_phase upload);
+
+/* ---- generations of slabs ---- */
+
+struct cairn_up_slab_state {
+    uint64_t owner; /* 0: free */
+    uint64_t kept;  /* while free: the last owner, whose bytes it holds; 0: none */
+};
+/* `stage`: false when another save owns the generation. Its owner may take it again. */
+bool cairn_up_slab_state_take(struct cairn_up_slab_state *slab, uint64_t owner);
+void cairn_up_slab_state_give(struct cairn_up_slab_state *slab, uint64_t owner);
+/* `free`, but the bytes stay readable. */
+void cairn_up_slab_state_keep(struct cairn_up_slab_state *slab, uint64_t owner);
+void cairn_up_slab_state_forget(struct cairn_up_slab_state *slab);
+
+/* One offered generation: the trainer's claim and the journal's record of the save. */
+struct cairn_up_slab_claim {
+    uint64_t offered_owner;   /* the memory's owner by the trainer; 0: none */
+    uint64_t save_owner;      /* number of the claiming save */
+    uint64_t journaled_owner; /* by the save's `stage` record; 0: no such record */
+    bool same_memory;         /* size, device and inode are those of the `stage` record */
+    bool needed;              /* cairn_up_save_state_needs_slab */
+};
+enum cairn_up_claimed {
+    CAIRN_UP_CLAIM_JOINED,
+    CAIRN_UP_CLAIM_NOT_NEEDED, /* the save no longer needs its memory */
+    CAIRN_UP_CLAIM_NOT_OWNER,  /* the memory belongs to another save */
+    CAIRN_UP_CLAIM_NOT_THERE   /* not the memory in which the save was staged */
+};
+enum cairn_up_claimed cairn_up_slab_state_claim(struct cairn_up_slab_state *slab,
+                                                const struct cairn_up_slab_claim *claim);

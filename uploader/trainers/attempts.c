@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -230,10 +229,14 @@ static enum cairn_code call_settle(struct cairn_up_attempt_call *call, struct ca
 static void call_adopt(struct cairn_up_session *session, struct cairn_up_attempt *take_attempt,
                        uint64_t take_entry) {
     CAIRN_HOLD(&session->up->lock);
+    if (session->attempt) session->attempt->sessions--;
     cairn_up_attempt_leave(session->up, session->attempt);
     if (session->entry)
         cairn_up_journal_close(session->up->journal, session->entry, CAIRN_PACK(record_left, 0));
     session->attempt = take_attempt;
+    take_attempt->sessions++;
+    if (take_attempt->local_world_size < session->local_world_size)
+        take_attempt->local_world_size = session->local_world_size;
     session->entry = take_entry;
     cairn_up_ended_back_locked(session->up, take_attempt, session->rank);
 }
@@ -352,28 +355,25 @@ static bool gather_calls(struct cairn_up *up, struct cairn_up_attempt_batch *bat
     return false;
 }
 
-/* A final refusal may concern one rank (another process of it is known), so each is repeated. */
-static void send_chain(struct cairn_up_helper *helper, struct cairn_up_attempt_call *chain) {
-    struct cairn_error error = {0};
-    enum cairn_code code = call_send(helper, chain, &error);
-    bool each = code != CAIRN_OK && chain->next && !cairn_code_info(code)->retryable;
-    for (struct cairn_up_attempt_call *at = chain, *next; at; at = next) {
-        next = at->next;
-        if (each) at->next = NULL;
-        at->code = code;
-        at->error = error;
-        if (each) at->code = call_send(helper, at, &at->error);
-        if (at->code == CAIRN_OK) at->code = call_settle(at, &at->error);
-        at->next = next;
-    }
-}
-
 static void attempt_task(struct cairn_up_helper *helper, void *owner) {
     struct cairn_up_attempt_batch *batch = owner;
     while (gather_calls(helper->up, batch)) {
         struct cairn_up_attempt_call *chain = batch->chain;
         batch->chain = NULL;
-        send_chain(helper, chain);
+        /* A final refusal may concern one rank (another process of it is known), so each is
+         * repeated. */
+        struct cairn_error error = {0};
+        enum cairn_code code = call_send(helper, chain, &error);
+        bool each = code != CAIRN_OK && chain->next && !cairn_code_info(code)->retryable;
+        for (struct cairn_up_attempt_call *at = chain, *next; at; at = next) {
+            next = at->next;
+            if (each) at->next = NULL;
+            at->code = code;
+            at->error = error;
+            if (each) at->code = call_send(helper, at, &at->error);
+            if (at->code == CAIRN_OK) at->code = call_settle(at, &at->error);
+            at->next = next;
+        }
         for (struct cairn_up_attempt_call *next; chain; chain = next) {
             next = chain->next;
             chain->next = NULL;
@@ -559,13 +559,6 @@ static enum cairn_code find_right(struct cairn_up_helper *helper, struct offerin
     return call_settle(call, err);
 }
 
-static void source_of(struct cairn_up *up, struct cairn_up_save *save) {
-    for (size_t i = 0; i < save->stage_count; i++) {
-        struct cairn_up_shard *shard = save->shards[save->stage_first + i];
-        cairn_up_shard_source(up->queue, shard, save->slab->memory.data + shard->slab_offset);
-    }
-}
-
 /* Q41: gives the generation to the save that trainer and journal call its owner. */
 static void claim_slab(struct cairn_up_session *session, const struct offering *offering,
                        struct cairn_up_save *save, uint32_t index) {
@@ -589,7 +582,13 @@ static void claim_slab(struct cairn_up_session *session, const struct offering *
     }
     bool taken = cairn_up_save_slab_take_locked(save, slab);
     CAIRN_ASSERT(taken);
-    if (save->state.phase == CAIRN_UP_PHASE_SEALED) source_of(session->up, save);
+    if (save->state.phase == CAIRN_UP_PHASE_SEALED) {
+        for (size_t i = 0; i < save->stage_count; i++) {
+            struct cairn_up_shard *shard = save->shards[save->stage_first + i];
+            cairn_up_shard_source(session->up->queue, shard,
+                                  save->slab->memory.data + shard->slab_offset);
+        }
+    }
 }
 
 static const char *join_save(struct cairn_up_session *session, const struct offering *offering,
@@ -602,9 +601,10 @@ static const char *join_save(struct cairn_up_session *session, const struct offe
     save->follows = told->follow;
     save->decided = false; /* `decided` was not sent on this connection */
     if (joined != CAIRN_UP_JOINED_CONTINUES) return texts[joined];
-    for (size_t i = 0; save->state.staging == CAIRN_UP_STAGING_AGAIN && i < save->state.shard_count;
-         i++)
-        cairn_up_shard_await(session->up->queue, save->shards[i]);
+    bool again = save->state.staging == CAIRN_UP_STAGING_AGAIN;
+    for (size_t i = 0; i < save->state.shard_count; i++) /* `stream` follows for each of these */
+        if (again || save->shards[i]->is_stream)
+            cairn_up_shard_await(session->up->queue, save->shards[i]);
     claim_slab(session, offering, save, told->slab);
     return texts[joined];
 }
@@ -621,8 +621,7 @@ static bool remember(struct cairn_up_session *session, const struct cairn_msg_of
                                          .proc = session->proc,
                                          .rank = session->rank,
                                          .world_size = session->world_size,
-                                         .step = told->step,
-                                         .n = told->n};
+                                         .told = {.step = told->step, .n = told->n}};
     if (cairn_up_save_new_locked(up, cairn_up_journal_entry_new(up->journal), &begin, &save,
                                  NULL) != CAIRN_OK)
         return false;
@@ -772,23 +771,6 @@ static enum cairn_code read_slabs(struct offering *offering, const json_t *slabs
     return CAIRN_OK;
 }
 
-static enum cairn_code read_saves(struct offering *offering, const json_t *saves,
-                                  struct cairn_error *err) {
-    size_t count = json_array_size(saves);
-    offering->saves = json_deep_copy(saves);
-    offering->parsed = calloc(count + 1, sizeof(*offering->parsed));
-    if (!offering->saves || !offering->parsed)
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an offer");
-    for (; offering->parsed_count < count; offering->parsed_count++) {
-        struct cairn_msg_offer_save *told = &offering->parsed[offering->parsed_count];
-        told->slab = (uint32_t)CAIRN_MESSAGE_NONE;
-        CAIRN_TRY(cairn_msg_offer_save_read(json_array_get(offering->saves, offering->parsed_count),
-                                            "/saves", told, err));
-        if (!told->save) return cairn_fail(err, CAIRN_INVALID, "/saves/save counts from 1");
-    }
-    return CAIRN_OK;
-}
-
 static enum cairn_code read_offer(struct cairn_up_session *session,
                                   const struct cairn_up_request *request, struct offering *offering,
                                   struct cairn_error *err) {
@@ -796,7 +778,18 @@ static enum cairn_code read_offer(struct cairn_up_session *session,
     CAIRN_TRY(cairn_msg_offer_read(request->frame->message, "", &told, err));
     offering->attempt = told.attempt;
     (void)cairn_text_copy(offering->nonce, sizeof(offering->nonce), told.nonce);
-    CAIRN_TRY(read_saves(offering, told.saves, err));
+    size_t count = json_array_size(told.saves);
+    offering->saves = json_deep_copy(told.saves);
+    offering->parsed = calloc(count + 1, sizeof(*offering->parsed));
+    if (!offering->saves || !offering->parsed)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an offer");
+    for (; offering->parsed_count < count; offering->parsed_count++) {
+        struct cairn_msg_offer_save *one = &offering->parsed[offering->parsed_count];
+        one->slab = (uint32_t)CAIRN_MESSAGE_NONE;
+        CAIRN_TRY(cairn_msg_offer_save_read(json_array_get(offering->saves, offering->parsed_count),
+                                            "/saves", one, err));
+        if (!one->save) return cairn_fail(err, CAIRN_INVALID, "/saves/save counts from 1");
+    }
     offering->call = call_new(session, told.job, told.resume, told.incarnation);
     if (!offering->call) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an offer");
     offering->call->request = request->id;
@@ -922,7 +915,8 @@ static enum cairn_code resize(struct cairn_up_session *session, const struct cai
 
 enum cairn_code cairn_up_on_slabs(struct cairn_up_session *session,
                                   const struct cairn_up_request *request, struct cairn_error *err) {
-    struct cairn_msg_slabs told = {.wait_staged_ms = CAIRN_UP_WAIT_STAGED_MS};
+    struct cairn_msg_slabs told = {.wait_staged_ms = CAIRN_UP_WAIT_STAGED_MS,
+                                   .numa_node = (uint32_t)CAIRN_MESSAGE_NONE};
     CAIRN_TRY(cairn_msg_slabs_read(request->frame->message, "", &told, err));
     if (!session->attempt)
         return cairn_fail(err, CAIRN_PROTOCOL, "slabs before the attempt was opened");
@@ -931,6 +925,7 @@ enum cairn_code cairn_up_on_slabs(struct cairn_up_session *session,
         return cairn_fail(err, CAIRN_INVALID, "hello said bytes 0: this session cannot save");
     if (session->reserving || session->reserved)
         return cairn_fail(err, CAIRN_PROTOCOL, "slabs were asked for twice");
+    if (told.numa_node != (uint32_t)CAIRN_MESSAGE_NONE) session->numa_node = (int)told.numa_node;
     struct reserving *reserving = calloc(1, sizeof(*reserving));
     if (!reserving) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for slabs");
     reserving->up = session->up;
@@ -940,6 +935,7 @@ enum cairn_code cairn_up_on_slabs(struct cairn_up_session *session,
         .attempt = session->attempt,
         .rank = session->rank,
         .local_world_size = session->local_world_size,
+        .numa_node = session->numa_node,
         .bytes = session->bytes,
         .node_bytes = session->node_bytes,
         .deadline_ms = cairn_mono_ms() + told.wait_staged_ms,

@@ -37,6 +37,9 @@ enum cairn_code cairn_up_save_stage(struct cairn_up *up, uint64_t conn, const js
                                     struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_up_save_file(struct cairn_up *up, uint64_t conn, const json_t *message,
                                    int take_fd, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_save_stream(struct cairn_up *up, uint64_t conn, const json_t *message,
+                                     struct cairn_view crcs, int take_fd,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_up_save_staged(struct cairn_up *up, uint64_t conn, const json_t *message,
                                      struct cairn_view crcs,
                                      struct cairn_error *err) CAIRN_MUST_USE;

@@ -34,7 +34,7 @@ struct question { /* of one request, answered by a helper */
     struct cairn_key probe;
     struct cairn_up_mail_item item; /* of a restore and a window, whose session keeps the result */
     char format[64], known_version[CAIRN_VERSION_ID_BYTES];
-    bool insists;
+    bool insists, looks, writable;
     uint64_t known_step, bytes, asked_us;
     /* the answer */
     enum cairn_code code;
@@ -71,12 +71,29 @@ static struct question *question_new(const struct cairn_up_session *session,
     return question;
 }
 
+/* Takes the named run in place of the session's. */
+static enum cairn_code choose_run(struct question *question, const char *run,
+                                  struct cairn_error *err) {
+    if (run) CAIRN_TRY(cairn_run_name_parse(run, &question->name, err));
+    if (question->name.run[0]) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "the session has no run, and the request names none");
+}
+
 static enum cairn_code hand_over(struct question *question,
                                  void (*run)(struct cairn_up_helper *helper, void *owner),
                                  struct cairn_error *err) {
     enum cairn_code code =
         cairn_up_tasks_add(question->up->tasks, run, question_free, question, err);
     if (code != CAIRN_OK) question_free(question);
+    return code;
+}
+
+static enum cairn_code hand_over_of_run(struct question *question,
+                                        void (*run)(struct cairn_up_helper *helper, void *owner),
+                                        struct cairn_error *err) {
+    enum cairn_code code = choose_run(question, NULL, err);
+    if (!code) return hand_over(question, run, err);
+    question_free(question);
     return code;
 }
 
@@ -110,41 +127,22 @@ static enum cairn_code add_query(struct cairn_buf *path, const char *name, const
     return cairn_percent_encode(cairn_view_of(value), false, path, err);
 }
 
-static enum cairn_code list_path(const struct question *question, struct cairn_buf *path,
-                                 struct cairn_error *err) {
-    if (question->lists_runs)
-        CAIRN_TRY(cairn_buf_printf(path, err, "/v1/runs?limit=%" PRIu64, question->limit));
-    else
-        CAIRN_TRY(cairn_buf_printf(path, err, "/v1/runs/%s/%s/checkpoints?limit=%" PRIu64,
-                                   question->name.project, question->name.run, question->limit));
-    CAIRN_TRY(add_query(path, "state", question->state, err));
-    CAIRN_TRY(add_query(path, "l", question->labels, err));
-    return add_query(path, "cursor", question->cursor, err);
-}
-
 static enum cairn_code ask_page(struct cairn_rest *rest, struct question *question,
                                 struct cairn_error *err) {
     CAIRN_AUTO(buf) path = {0};
-    CAIRN_TRY(list_path(question, &path, err));
+    if (question->lists_runs)
+        CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs?limit=%" PRIu64, question->limit));
+    else
+        CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/%s/checkpoints?limit=%" PRIu64,
+                                   question->name.project, question->name.run, question->limit));
+    CAIRN_TRY(add_query(&path, "state", question->state, err));
+    CAIRN_TRY(add_query(&path, "l", question->labels, err));
+    CAIRN_TRY(add_query(&path, "cursor", question->cursor, err));
     json_decref(CAIRN_TAKE(question->reply));
     CAIRN_TRY(cairn_rest_call(rest, "GET", path.data, NULL,
                               cairn_up_call_ms(question->answer_by_ms, 0), &question->reply, err));
     return question->reply ? CAIRN_OK
                            : cairn_fail(err, CAIRN_PROTOCOL, "the server's list is empty text");
-}
-
-static enum cairn_code ask_one(struct cairn_rest *rest, struct question *question,
-                               struct cairn_error *err) {
-    CAIRN_AUTO(buf) path = {0};
-    CAIRN_AUTO_JSON json_t *version = NULL;
-    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/%s/checkpoints/", question->name.project,
-                               question->name.run));
-    CAIRN_TRY(cairn_percent_encode(cairn_view_of(question->ref), false, &path, err));
-    CAIRN_TRY(cairn_rest_call(rest, "GET", path.data, NULL,
-                              cairn_up_call_ms(question->answer_by_ms, 0), &version, err));
-    question->reply = json_pack("{s:[O]}", "items", version);
-    return question->reply ? CAIRN_OK
-                           : cairn_fail(err, CAIRN_PROTOCOL, "the server's version is empty text");
 }
 
 /* Versions may carry 64 KiB of `meta` each: a page too large for a frame is requested with half as
@@ -153,7 +151,19 @@ static enum cairn_code ask_list(struct cairn_up_helper *helper, struct question 
                                 struct cairn_error *err) {
     struct cairn_rest *rest = NULL;
     CAIRN_TRY(cairn_up_helper_rest(helper, &rest, err));
-    if (question->ref[0]) return ask_one(rest, question, err);
+    if (question->ref[0]) {
+        CAIRN_AUTO(buf) path = {0};
+        CAIRN_AUTO_JSON json_t *version = NULL;
+        CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/%s/checkpoints/",
+                                   question->name.project, question->name.run));
+        CAIRN_TRY(cairn_percent_encode(cairn_view_of(question->ref), false, &path, err));
+        CAIRN_TRY(cairn_rest_call(rest, "GET", path.data, NULL,
+                                  cairn_up_call_ms(question->answer_by_ms, 0), &version, err));
+        question->reply = json_pack("{s:[O]}", "items", version);
+        return question->reply
+                   ? CAIRN_OK
+                   : cairn_fail(err, CAIRN_PROTOCOL, "the server's version is empty text");
+    }
     for (;; question->limit /= 2) {
         struct cairn_error problem = {0};
         enum cairn_code code = ask_page(rest, question, &problem);
@@ -174,12 +184,14 @@ static void list_task(struct cairn_up_helper *helper, void *owner) {
 enum cairn_code cairn_up_on_list(struct cairn_up_session *session,
                                  const struct cairn_up_request *request, struct cairn_error *err) {
     struct cairn_msg_list told = {.limit = 100, .cursor = ""};
-    struct cairn_run_name other;
     CAIRN_TRY(cairn_msg_list_read(request->frame->message, "", &told, err));
-    if (told.run) CAIRN_TRY(cairn_run_name_parse(told.run, &other, err));
     struct question *question = question_new(session, request, told.timeout_ms, err);
     if (!question) return CAIRN_NO_MEMORY;
-    if (told.run) question->name = other;
+    enum cairn_code code = told.runs ? CAIRN_OK : choose_run(question, told.run, err);
+    if (code) {
+        question_free(question);
+        return code;
+    }
     question->limit = told.limit;
     question->lists_runs = told.runs;
     copy_text(question->cursor, sizeof(question->cursor), told.cursor);
@@ -227,7 +239,7 @@ enum cairn_code cairn_up_on_remove(struct cairn_up_session *session,
     struct question *question = question_new(session, request, told.timeout_ms, err);
     if (!question) return CAIRN_NO_MEMORY;
     copy_text(question->version, sizeof(question->version), told.version);
-    return hand_over(question, remove_task, err);
+    return hand_over_of_run(question, remove_task, err);
 }
 
 /* Overwrites (If-Match: *): labels and metrics merge one by one, and the last write of an alias
@@ -260,16 +272,6 @@ static void change_task(struct cairn_up_helper *helper, void *owner) {
     answer(question, CAIRN_PACK(ok, 0));
 }
 
-static json_t *patch_of(const struct cairn_msg_annotate *told) {
-    CAIRN_AUTO_JSON json_t *body = json_object();
-    bool failed = !body;
-    if (told->labels) failed = json_object_set(body, "labels", told->labels) || failed;
-    if (told->metrics) failed = json_object_set(body, "metrics", told->metrics) || failed;
-    if (told->pin != (uint32_t)CAIRN_MESSAGE_NONE)
-        failed = json_object_set_new(body, "pinned", json_boolean(told->pin)) || failed;
-    return failed ? NULL : json_deep_copy(body);
-}
-
 enum cairn_code cairn_up_on_annotate(struct cairn_up_session *session,
                                      const struct cairn_up_request *request,
                                      struct cairn_error *err) {
@@ -278,8 +280,14 @@ enum cairn_code cairn_up_on_annotate(struct cairn_up_session *session,
     struct question *question = question_new(session, request, told.timeout_ms, err);
     if (!question) return CAIRN_NO_MEMORY;
     copy_text(question->ref, sizeof(question->ref), told.ref);
-    question->body = patch_of(&told);
-    if (question->body) return hand_over(question, change_task, err);
+    CAIRN_AUTO_JSON json_t *body = json_object();
+    bool failed = !body;
+    if (told.labels) failed = json_object_set(body, "labels", told.labels) || failed;
+    if (told.metrics) failed = json_object_set(body, "metrics", told.metrics) || failed;
+    if (told.pin != (uint32_t)CAIRN_MESSAGE_NONE)
+        failed = json_object_set_new(body, "pinned", json_boolean(told.pin)) || failed;
+    question->body = failed ? NULL : json_deep_copy(body);
+    if (question->body) return hand_over_of_run(question, change_task, err);
     question_free(question);
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a change");
 }
@@ -293,7 +301,7 @@ enum cairn_code cairn_up_on_alias(struct cairn_up_session *session,
     if (!question) return CAIRN_NO_MEMORY;
     copy_text(question->alias, sizeof(question->alias), told.alias);
     question->body = told.ref ? CAIRN_PACK(alias_put, .ref = told.ref) : NULL;
-    return hand_over(question, change_task, err);
+    return hand_over_of_run(question, change_task, err);
 }
 
 /* ---- warm-up ---- */
@@ -354,13 +362,6 @@ static enum cairn_code tell_server(struct cairn_up_helper *helper, const struct 
     return cairn_fail(err, said.code ? said.code : CAIRN_STORE, "%s", said.message);
 }
 
-/* Without permission to delete, the probe remains for the server, which finds it among orphans. */
-static void remove_probe(struct cairn_up_helper *helper, const struct cairn_key *key) {
-    struct cairn_error why = {0};
-    if (cairn_store_delete(helper->store, key->text, &why))
-        cairn_log(DEBUG, "warmup.left", "key=%s cause=\"%s\"", key->text, why.message);
-}
-
 static void probe_task(struct cairn_up_helper *helper, void *owner) {
     struct question *question = owner;
     struct cairn_error *why = &question->error, ignored = {0};
@@ -378,7 +379,13 @@ static void probe_task(struct cairn_up_helper *helper, void *owner) {
     }
     struct cairn_key key = question->probe;
     answer(question, CAIRN_PACK(ok, 0));
-    if (written) remove_probe(helper, &key);
+    if (written) {
+        /* Without permission to delete, the probe remains for the server, which finds it among
+         * orphans. */
+        struct cairn_error cause = {0};
+        if (cairn_store_delete(helper->store, key.text, &cause))
+            cairn_log(DEBUG, "warmup.left", "key=%s cause=\"%s\"", key.text, cause.message);
+    }
 }
 
 enum cairn_code cairn_up_on_warmup(struct cairn_up_session *session,
@@ -528,11 +535,22 @@ static int free_restore(const struct cairn_up_session *session) {
     return -1;
 }
 
+/* The session keeps the version, except that of a look. */
+static uint64_t keep_restore(struct cairn_up_session *session, int place,
+                             struct question *question) {
+    if (question->looks) return 0;
+    session->restores[place].number = ++session->restore_last;
+    session->restores[place].version = CAIRN_TAKE(question->loaded);
+    session->restores[place].asked_us = question->asked_us;
+    cairn_metrics_shift(session->up->metrics, CAIRN_UP_METRIC(restores_open), 1);
+    return session->restore_last;
+}
+
 static void restore_done(void *owner, struct cairn_up_session *session) {
     struct question *question = owner;
     int place = session ? free_restore(session) : -1;
     int fd = -1;
-    if (question->code == CAIRN_OK && session && place < 0)
+    if (question->code == CAIRN_OK && session && place < 0 && !question->looks)
         question->code =
             cairn_fail(&question->error, CAIRN_BUSY, "at most %d restores at once in a session",
                        CAIRN_UP_RESTORES_MAX);
@@ -545,18 +563,15 @@ static void restore_done(void *owner, struct cairn_up_session *session) {
         cairn_up_mail_refuse(question->up->mail, question->conn, question->request,
                              &question->error);
     if (question->code == CAIRN_OK && session) {
-        struct cairn_up_version *version = CAIRN_TAKE(question->loaded);
-        session->restores[place].number = ++session->restore_last;
-        session->restores[place].version = version;
-        session->restores[place].asked_us = question->asked_us;
-        cairn_metrics_shift(session->up->metrics, CAIRN_UP_METRIC(restores_open), 1);
+        const struct cairn_up_version *version = question->loaded;
         cairn_up_mail_answer_fds(
             question->up->mail, question->conn, question->request,
-            CAIRN_PACK(
-                restored, .restore = session->restore_last, .version = version->place.id.text,
-                .step = version->place.step, .attempt = version->manifest.origin.attempt,
-                .world_size = version->manifest.world_size,
-                .manifest_bytes = version->manifest_bytes, .layout_bytes = version->layout_bytes),
+            CAIRN_PACK(restored, .restore = keep_restore(session, place, question),
+                       .version = version->place.id.text, .step = version->place.step,
+                       .attempt = version->manifest.origin.attempt,
+                       .world_size = version->manifest.world_size,
+                       .manifest_bytes = version->manifest_bytes,
+                       .layout_bytes = version->layout_bytes),
             &fd, 1);
     }
     question_free(question);
@@ -569,6 +584,7 @@ static void restore_task(struct cairn_up_helper *helper, void *owner) {
         .ref = question->ref,
         .known_version = question->known_version,
         .known_step = question->known_step,
+        .look = question->looks,
         .answer_by_ms = question->answer_by_ms,
     };
     question->code = cairn_up_version_load(helper, &request, &question->loaded, &question->error);
@@ -586,8 +602,9 @@ enum cairn_code cairn_up_on_restore(struct cairn_up_session *session,
                                     struct cairn_error *err) {
     struct cairn_msg_restore told = {.ref = "latest"};
     CAIRN_TRY(cairn_msg_restore_read(request->frame->message, "", &told, err));
+    bool other = told.run && strcmp(told.run, session->run_text) != 0;
     if (!strcmp(told.ref, "resume")) {
-        if (!session->resume_version[0])
+        if (!session->resume_version[0] || other)
             return cairn_fail(err, CAIRN_NOT_FOUND, "this attempt resumed from nothing");
         told.ref = session->resume_version;
     }
@@ -596,9 +613,15 @@ enum cairn_code cairn_up_on_restore(struct cairn_up_session *session,
     copy_text(question->ref, sizeof(question->ref), told.ref);
     question->insists = told.format != NULL;
     copy_text(question->format, sizeof(question->format), told.format);
-    copy_text(question->known_version, sizeof(question->known_version), session->resume_version);
+    question->looks = told.look;
+    if (!other)
+        copy_text(question->known_version, sizeof(question->known_version),
+                  session->resume_version);
     question->known_step = session->resume_step;
-    return hand_over(question, restore_task, err);
+    enum cairn_code code = choose_run(question, told.run, err);
+    if (!code) return hand_over(question, restore_task, err);
+    question_free(question);
+    return code;
 }
 
 static int find_restore(const struct cairn_up_session *session, uint64_t number) {
@@ -644,14 +667,18 @@ static void drop_window(void *owner) {
     cairn_up_window_leave(owner);
 }
 
-void cairn_up_session_drop_restores(struct cairn_up_session *session) {
-    for (int i = 0; i < CAIRN_UP_RESTORES_MAX; i++)
-        if (session->restores[i].number) end_restore(session, i, CAIRN_UP_RESTORE_LEFT);
+/* Unmapping many pages takes long, and this thread serves other trainers. */
+static void drop_session_window(struct cairn_up_session *session) {
     struct cairn_up_window *window = CAIRN_TAKE(session->window);
-    /* Unmapping many pages takes long, and this thread serves other trainers. */
     if (window &&
         cairn_up_tasks_add(session->up->tasks, leave_window, drop_window, window, NULL) != CAIRN_OK)
         cairn_up_window_leave(window);
+}
+
+void cairn_up_session_drop_restores(struct cairn_up_session *session) {
+    for (int i = 0; i < CAIRN_UP_RESTORES_MAX; i++)
+        if (session->restores[i].number) end_restore(session, i, CAIRN_UP_RESTORE_LEFT);
+    drop_session_window(session);
 }
 
 static enum cairn_code answer_window(struct cairn_up_session *session, int64_t request,
@@ -667,7 +694,9 @@ static enum cairn_code answer_window(struct cairn_up_session *session, int64_t r
 static void window_done(void *owner, struct cairn_up_session *session) {
     struct question *question = owner;
     if (question->code == CAIRN_OK && session) {
-        /* A repeated request, after the first timed out, gets the same window. */
+        /* A repeated request, after the first timed out, gets the same window, if it will do. */
+        if (session->window && question->writable && !session->window->writable)
+            drop_session_window(session);
         if (!session->window) session->window = CAIRN_TAKE(question->window);
         question->code = answer_window(session, question->request, &question->error);
     }
@@ -679,8 +708,8 @@ static void window_done(void *owner, struct cairn_up_session *session) {
 
 static void window_task(struct cairn_up_helper *helper, void *owner) {
     struct question *question = owner;
-    question->code =
-        cairn_up_window_new(helper->up, question->bytes, &question->window, &question->error);
+    question->code = cairn_up_window_new(helper->up, question->bytes, question->writable,
+                                         &question->window, &question->error);
     cairn_up_mail_call(helper->up->mail, question->conn, window_done, question, &question->item);
 }
 
@@ -689,10 +718,13 @@ enum cairn_code cairn_up_on_window(struct cairn_up_session *session,
                                    struct cairn_error *err) {
     struct cairn_msg_window told = {0};
     CAIRN_TRY(cairn_msg_window_read(request->frame->message, "", &told, err));
-    if (session->window) return answer_window(session, request->id, err);
+    if (session->window && (session->window->writable || !told.writable))
+        return answer_window(session, request->id, err);
+    drop_session_window(session); /* reads under way keep it until they end */
     struct question *question = question_new(session, request, 0, err);
     if (!question) return CAIRN_NO_MEMORY;
     question->bytes = told.bytes;
+    question->writable = told.writable;
     return hand_over(question, window_task, err);
 }
 

@@ -3,7 +3,6 @@
 #include "uploader/trainers/session.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -21,12 +20,6 @@
 #define SILENCE_MS 10000 /* longer than a part takes on any useful link */
 #define SILENCE "requests are under way, and the store has answered none of them"
 
-static void measure(struct cairn_up *up, const struct cairn_up_save *save,
-                    struct cairn_up_progress *sum) {
-    for (size_t i = 0; i < save->state.shard_count; i++)
-        cairn_up_shard_progress(up->queue, save->shards[i], sum);
-}
-
 /* True when its trainer, present or awaited, has not sealed it: it cannot be finished yet. */
 static bool is_staging(const struct cairn_up_save *save) {
     return save->state.phase == CAIRN_UP_PHASE_BEGINNING ||
@@ -42,7 +35,8 @@ static const char *error_of(const struct cairn_up_save *save) {
 static bool add_save(struct cairn_up *up, const struct cairn_up_save *save, json_t *saves,
                      struct cairn_up_progress *sum) {
     struct cairn_up_progress own = {0};
-    measure(up, save, &own);
+    for (size_t i = 0; i < save->state.shard_count; i++)
+        cairn_up_shard_progress(up->queue, save->shards[i], &own);
     sum->bytes += own.bytes;
     sum->shards += own.shards;
     sum->parts_done += own.parts_done;
@@ -84,15 +78,27 @@ static bool sum_saves(struct cairn_up *up, struct sums *sums, json_t *saves) {
     return true;
 }
 
-static const char *plain(const char *text) {
-    return cairn_utf8_valid(cairn_view_of(text)) ? text : "see this uploader's log";
+/* NULL: no memory. The lock is held. */
+static json_t *slab_nodes(const struct cairn_up *up) {
+    CAIRN_AUTO_JSON json_t *nodes = json_array();
+    for (const struct cairn_up_slab *slab = up->locked.slabs; slab; slab = slab->next) {
+        uint64_t bytes = 0;
+        bool first = slab->memory.numa != 0;
+        for (const struct cairn_up_slab *at = up->locked.slabs; at; at = at->next) {
+            if (at->memory.numa != slab->memory.numa) continue;
+            if (!bytes) first = first && at == slab;
+            bytes += at->bytes;
+        }
+        if (first && json_array_append_new(nodes, CAIRN_PACK(report_slab_node,
+                                                             .numa_node = slab->memory.numa - 1,
+                                                             .slab_bytes = bytes)))
+            return NULL;
+    }
+    return CAIRN_TAKE(nodes);
 }
 
-/* A request is retried for minutes before it fails, so an unreachable store shows by silence. */
-static uint64_t silence_ms(struct cairn_up *up, uint64_t now_ms) {
-    uint64_t answered_ms = atomic_load_explicit(&up->answered_ms, memory_order_relaxed);
-    uint64_t silent_ms = answered_ms ? cairn_passed_ms(now_ms, answered_ms) : 0;
-    return silent_ms >= SILENCE_MS ? silent_ms : 0;
+static const char *plain(const char *text) {
+    return cairn_utf8_valid(cairn_view_of(text)) ? text : "see this uploader's log";
 }
 
 /* Encodes under the lock, because the frame borrows texts guarded by it. */
@@ -105,8 +111,13 @@ static json_t *report(struct cairn_up *up) {
     (void)!cairn_up_journal_trouble(up->journal, &broken);
     CAIRN_HOLD(&up->lock);
     if (!saves || !sum_saves(up, &sums, saves)) return NULL;
+    CAIRN_AUTO_JSON json_t *nodes = slab_nodes(up);
+    if (!nodes) return NULL;
     bool waits = up->locked.store_waits[0], away = up->locked.server_away[0];
-    uint64_t silent_ms = silence_ms(up, now_ms);
+    /* Requests are retried for minutes before they fail: an unreachable store shows by silence. */
+    uint64_t answered_ms = atomic_load_explicit(&up->answered_ms, memory_order_relaxed);
+    uint64_t quiet_ms = answered_ms ? cairn_passed_ms(now_ms, answered_ms) : 0;
+    uint64_t silent_ms = quiet_ms >= SILENCE_MS ? quiet_ms : 0;
     return CAIRN_PACK(
         report, .node = up->places.node, .uploader = CAIRN_UP_VERSION, .pid = (uint64_t)getpid(),
         .server = up->settings.server, .store = cairn_store_url(up->store),
@@ -124,7 +135,7 @@ static json_t *report(struct cairn_up *up) {
             waits ? cairn_passed_ms(now_ms, up->locked.store_waits_since_ms) : silent_ms,
         .server_away = plain(up->locked.server_away),
         .server_away_ms = away ? cairn_passed_ms(now_ms, up->locked.server_away_since_ms) : 0,
-        .journal = plain(broken.message));
+        .journal = plain(broken.message), .slab_nodes = json_array_size(nodes) ? nodes : NULL);
 }
 
 static enum cairn_code on_status(struct cairn_up_session *session,
@@ -169,16 +180,6 @@ static void report_problem(struct cairn_up_session *session, uint32_t save, cons
     cairn_up_mail_post(
         session->up->mail, session->conn,
         CAIRN_PACK(problem, .save = save, .about = about, CAIRN_PACK_WHY(why, message)));
-}
-
-static void say_trouble(struct cairn_up_session *session, struct cairn_up_save *save) {
-    struct cairn_error why = save->trouble.why;
-    why.code = CAIRN_UNAVAILABLE;
-    (void)cairn_within(&why, CAIRN_UNAVAILABLE,
-                       "the server has failed %u times to take it, and is asked on",
-                       save->trouble.tries);
-    report_problem(session, save->number, NULL, &why);
-    save->trouble.reported = true;
 }
 
 static void say_partnered(struct cairn_up_session *session, struct cairn_up_save *save) {
@@ -232,8 +233,15 @@ void cairn_up_session_tick(struct cairn_up_session *session) {
     for (size_t i = 0; i < up->locked.save_count; i++) {
         struct cairn_up_save *save = up->locked.saves[i];
         if (save->conn != session->conn) continue;
-        if (cairn_up_trouble_is_long_locked(save) && !save->trouble.reported)
-            say_trouble(session, save);
+        if (cairn_up_trouble_is_long_locked(save) && !save->trouble.reported) {
+            struct cairn_error why = save->trouble.why;
+            why.code = CAIRN_UNAVAILABLE;
+            (void)cairn_within(&why, CAIRN_UNAVAILABLE,
+                               "the server has failed %u times to take it, and is asked on",
+                               save->trouble.tries);
+            report_problem(session, save->number, NULL, &why);
+            save->trouble.reported = true;
+        }
         say_partnered(session, save);
     }
 }
@@ -272,7 +280,10 @@ static void watch_process(struct cairn_up_session *session, struct cairn_frame *
 static enum cairn_code on_hello(struct cairn_up_session *session,
                                 const struct cairn_up_request *request, struct cairn_error *err) {
     if (session->greeted) return cairn_fail(err, CAIRN_PROTOCOL, "a second hello");
-    struct cairn_msg_hello told = {.world_size = 1, .local_world_size = 1, .proc = ""};
+    struct cairn_msg_hello told = {.world_size = 1,
+                                   .local_world_size = 1,
+                                   .proc = "",
+                                   .numa_node = (uint32_t)CAIRN_MESSAGE_NONE};
     CAIRN_TRY(cairn_msg_hello_read(request->frame->message, "", &told, err));
     session->rank = told.rank;
     session->world_size = told.world_size;
@@ -280,10 +291,12 @@ static enum cairn_code on_hello(struct cairn_up_session *session,
     session->bytes = told.bytes;
     session->node_bytes = told.node_bytes;
     session->read_only = told.read_only;
+    session->numa_node = told.numa_node == (uint32_t)CAIRN_MESSAGE_NONE ? -1 : (int)told.numa_node;
     (void)cairn_text_copy(session->proc, sizeof(session->proc), told.proc);
     (void)cairn_text_copy(session->trace, sizeof(session->trace),
                           told.traceparent ? told.traceparent : "");
-    CAIRN_TRY(cairn_run_name_parse(told.run, &session->name, err));
+    if (told.run[0] || !told.read_only) /* a session that only reads names a run in each request */
+        CAIRN_TRY(cairn_run_name_parse(told.run, &session->name, err));
     (void)cairn_text_copy(session->run_text, sizeof(session->run_text), told.run);
     CAIRN_TRY(check_hello(session, told.min, told.max, err));
     CAIRN_TRY(cairn_up_admits(session->up, err));
@@ -331,14 +344,14 @@ static void fail_abandoned(struct cairn_up_session *session, const struct cairn_
     struct cairn_error why = {0};
     (void)cairn_fail(&why, CAIRN_CANCELLED, "the rank went on without this save");
     if (!CAIRN_RULE(Q12)) return;
-    for (uint32_t n = before + 1; before && n < begin->n && n < before + 64; n++) {
+    for (uint32_t n = before + 1; before && n < begin->told.n && n < before + 64; n++) {
         struct cairn_up_begin abandoned = *begin;
         struct cairn_error error = {0};
-        abandoned.n = n;
+        abandoned.told.n = n;
         abandoned.conn = 0;
         if (cairn_up_save_count(session->up, &abandoned, &why, (struct cairn_up_reply){0},
                                 &error) != CAIRN_OK)
-            cairn_up_abandoned_unreported(begin->step, n, &error);
+            cairn_up_abandoned_unreported(begin->told.step, n, &error);
     }
 }
 
@@ -354,7 +367,7 @@ static enum cairn_code on_begin(struct cairn_up_session *session,
     struct cairn_up_begin begin = {0};
     CAIRN_TRY(read_begin(session, request->frame->message, &begin, err));
     begin.number = ++session->save_last;
-    fail_abandoned(session, &begin, counted_before(session, begin.step));
+    fail_abandoned(session, &begin, counted_before(session, begin.told.step));
     return cairn_up_save_begin(session->up, &begin, reply_of(session, request), err);
 }
 
@@ -380,13 +393,29 @@ static enum cairn_code on_stage(struct cairn_up_session *session,
     return answer_ok(session, request);
 }
 
+static enum cairn_code take_descriptor(const struct cairn_up_request *request, const char *what,
+                                       int *ret, struct cairn_error *err) {
+    if (request->frame->fd_count != 1)
+        return cairn_fail(err, CAIRN_PROTOCOL, "%s: %s came, one is due", what,
+                          cairn_counted(request->frame->fd_count, "descriptor").text);
+    *ret = request->frame->fds[0];
+    request->frame->fds[0] = -1;
+    return CAIRN_OK;
+}
+
+static enum cairn_code on_stream(struct cairn_up_session *session,
+                                 const struct cairn_up_request *request, struct cairn_error *err) {
+    int fd = -1;
+    CAIRN_TRY(take_descriptor(request, "stream", &fd, err));
+    CAIRN_TRY(cairn_up_save_stream(session->up, session->conn, request->frame->message,
+                                   cairn_buf_view(&request->frame->blob), fd, err));
+    return answer_ok(session, request);
+}
+
 static enum cairn_code on_file(struct cairn_up_session *session,
                                const struct cairn_up_request *request, struct cairn_error *err) {
-    if (request->frame->fd_count != 1)
-        return cairn_fail(err, CAIRN_PROTOCOL, "file: %s came, one is due",
-                          cairn_counted(request->frame->fd_count, "descriptor").text);
-    int fd = request->frame->fds[0];
-    request->frame->fds[0] = -1;
+    int fd = -1;
+    CAIRN_TRY(take_descriptor(request, "file", &fd, err));
     CAIRN_TRY(cairn_up_save_file(session->up, session->conn, request->frame->message, fd, err));
     return answer_ok(session, request);
 }
@@ -455,6 +484,7 @@ static cairn_up_handler *const handlers[CAIRN_MESSAGE_COUNT] = {
     [CAIRN_MESSAGE_begin] = on_begin,
     [CAIRN_MESSAGE_stage] = on_stage,
     [CAIRN_MESSAGE_file] = on_file,
+    [CAIRN_MESSAGE_stream] = on_stream,
     [CAIRN_MESSAGE_staged] = on_staged,
     [CAIRN_MESSAGE_seal] = on_seal,
     [CAIRN_MESSAGE_fail] = on_fail,
@@ -521,7 +551,7 @@ enum cairn_code cairn_up_session_new(struct cairn_up *up, uint64_t conn, uid_t u
     session->conn = conn;
     session->uid = uid;
     session->pid = pid;
-    session->process = -1;
+    session->process = session->numa_node = -1;
     cairn_uuid_random(session->uuid);
     *ret = session;
     return CAIRN_OK;
@@ -537,6 +567,7 @@ void cairn_up_session_end(struct cairn_up_session *session) {
         cairn_up_slabs_orphan_locked(up, session->conn);
         cairn_up_table_leave_locked(up, &session->table);
     }
+    if (session->attempt) session->attempt->sessions--;
     if (session->attempt && !up->locked.ending) {
         const struct cairn_up_rank rank = {
             session->attempt,      session->rank,  session->world_size, session->proc,

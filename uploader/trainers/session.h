@@ -35,12 +35,13 @@ struct cairn_up_session {
     bool greeted, leaving, said_bye, read_only;
     uint32_t version;                               /* of the socket protocol; 0: before hello */
     bool store_wait_reported, server_away_reported; /* `problem` was sent for these */
-    struct cairn_run_name name;
+    struct cairn_run_name name;                     /* empty: read-only, of no run */
     char run_text[2 * CAIRN_NAME_BYTES_MAX + 2];
     char proc[CAIRN_UUID_TEXT_BYTES];
     char trace[CAIRN_TRACE_TEXT_BYTES]; /* traceparent of its saves; "": none */
     uint32_t rank, world_size, local_world_size;
     uint64_t bytes, node_bytes;
+    int numa_node; /* of its trainer; -1: several, or unknown */
     bool attempting, reserving, reserved;
     struct cairn_up_attempt *attempt; /* holds one use; NULL: none yet */
     uint64_t entry;                   /* in the journal; 0: none */

@@ -2,7 +2,6 @@
 /* The socket's thread: connections, incoming frames, outgoing mail. */
 #include "uploader/trainers/socket.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -229,32 +228,19 @@ static enum cairn_code conn_new(struct cairn_up_socket *box, int fd, struct cair
     return CAIRN_OK;
 }
 
-/* K08: callers remain queued, and epoll would report them without a pause. */
-static void pause_accepting(struct cairn_up_socket *box, const struct cairn_error *why) {
-    uint64_t now_ms = cairn_mono_ms(), unsaid = 0;
-    if (cairn_log_limit_allows(&box->up->log_limit, why->message, now_ms, &unsaid))
-        cairn_log(WARN, "socket.accept", "cause=\"%s\" unsaid=%" PRIu64, why->message, unsaid);
-    box->accept_again_ms = now_ms + CAIRN_NET_ACCEPT_PAUSE_MS;
-    struct epoll_event event = {.events = 0, .data.ptr = &box->listen_fd};
-    epoll_ctl(box->epoll_fd, EPOLL_CTL_MOD, box->listen_fd, &event);
-}
-
-/* Sends the reason before closing. The caller's bytes are not read, so it takes no memory. */
-static void tell_refused(int fd, const struct cairn_error *why) {
-    CAIRN_AUTO(buf) bytes = {.limit = CAIRN_FRAME_JSON_BYTES_MAX + 64};
-    CAIRN_AUTO_JSON json_t *message = CAIRN_PACK(
-        error, CAIRN_PACK_WHY(why, message), .retryable = cairn_code_info(why->code)->retryable);
-    const struct cairn_view none = {NULL, 0};
-    if (message && cairn_frame_encode(message, none, &bytes, NULL) == CAIRN_OK)
-        (void)!cairn_net_send(fd, cairn_buf_view(&bytes), NULL, 0, cairn_mono_ms(), NULL);
-}
-
 static void accept_all(struct cairn_up_socket *box) {
     for (;;) {
         int fd = -1;
         struct cairn_error error = {0};
         if (cairn_net_accept(box->listen_fd, &fd, &error) != CAIRN_OK) {
-            pause_accepting(box, &error);
+            /* K08: callers remain queued, and epoll would report them without a pause. */
+            uint64_t now_ms = cairn_mono_ms(), unsaid = 0;
+            if (cairn_log_limit_allows(&box->up->log_limit, error.message, now_ms, &unsaid))
+                cairn_log(WARN, "socket.accept", "cause=\"%s\" unsaid=%" PRIu64, error.message,
+                          unsaid);
+            box->accept_again_ms = now_ms + CAIRN_NET_ACCEPT_PAUSE_MS;
+            struct epoll_event event = {.events = 0, .data.ptr = &box->listen_fd};
+            epoll_ctl(box->epoll_fd, EPOLL_CTL_MOD, box->listen_fd, &event);
             return;
         }
         if (fd < 0) return;
@@ -263,27 +249,19 @@ static void accept_all(struct cairn_up_socket *box) {
         if (cairn_log_limit_allows(&box->up->log_limit, error.message, cairn_mono_ms(), &unsaid))
             cairn_log(WARN, "socket.refused", "cause=\"%s\" unsaid=%" PRIu64, error.message,
                       unsaid);
-        tell_refused(fd, &error);
+        /* Sends the reason before closing. Reading what the caller sent would take memory. */
+        CAIRN_AUTO(buf) bytes = {.limit = CAIRN_FRAME_JSON_BYTES_MAX + 64};
+        CAIRN_AUTO_JSON json_t *message =
+            CAIRN_PACK(error, CAIRN_PACK_WHY(&error, message),
+                       .retryable = cairn_code_info(error.code)->retryable);
+        const struct cairn_view none = {NULL, 0};
+        if (message && cairn_frame_encode(message, none, &bytes, NULL) == CAIRN_OK)
+            (void)!cairn_net_send(fd, cairn_buf_view(&bytes), NULL, 0, cairn_mono_ms(), NULL);
         close(fd);
     }
 }
 
 /* ---- frames ---- */
-
-static void end_undelivered(struct cairn_up_socket *box) {
-    struct cairn_up_undelivered undelivered;
-    cairn_up_mail_undelivered(box->up->mail, &undelivered);
-    for (struct conn *conn = box->conns; conn && (undelivered.all || undelivered.count);
-         conn = conn->next) {
-        bool named = undelivered.all;
-        for (size_t i = 0; i < undelivered.count; i++)
-            named |= undelivered.conns[i] == conn->number;
-        if (!named || conn->dead) continue;
-        cairn_log(ERROR, "socket.untold", "conn=%" PRIu64 " cause=\"no memory for a message\"",
-                  conn->number);
-        conn->dead = true;
-    }
-}
 
 static void carry_out(struct cairn_up_socket *box, struct cairn_up_message *message,
                       struct conn *conn) {
@@ -311,7 +289,18 @@ static void read_mail(struct cairn_up_socket *box) {
     struct cairn_up_mail_item *item = cairn_up_mail_take(box->up->mail);
     if (cairn_up_mail_was_woken(box->up->mail)) box->look_ms = 0;
     carry_out_all(box, item);
-    end_undelivered(box);
+    struct cairn_up_undelivered undelivered;
+    cairn_up_mail_undelivered(box->up->mail, &undelivered);
+    for (struct conn *conn = box->conns; conn && (undelivered.all || undelivered.count);
+         conn = conn->next) {
+        bool named = undelivered.all;
+        for (size_t i = 0; i < undelivered.count; i++)
+            named |= undelivered.conns[i] == conn->number;
+        if (!named || conn->dead) continue;
+        cairn_log(ERROR, "socket.untold", "conn=%" PRIu64 " cause=\"no memory for a message\"",
+                  conn->number);
+        conn->dead = true;
+    }
 }
 
 /* Runs on another thread while the socket's thread sleeps (U11). */
@@ -361,13 +350,6 @@ static void let_others(struct cairn_up_socket *box) {
         conn->reader.bytes_max = making->reserved_bytes;
         watch_for(box, conn, conn->writing, false);
     }
-}
-
-/* Reads what an ended trainer left in the kernel's buffer, which is small. */
-static void read_rest(struct cairn_up_socket *box, struct conn *conn) {
-    cairn_up_making_end(&conn->making);
-    conn->reader.bytes_max = cairn_frame_under_way(&conn->reader);
-    watch_for(box, conn, conn->writing, false);
 }
 
 static void frame_over(struct cairn_up_socket *box, struct conn *conn) {
@@ -522,8 +504,12 @@ static void *socket_main(void *argument) {
             } else {
                 struct conn *conn = which;
                 if (events[i].events & EPOLLOUT) flush(box, conn);
-                if (conn->waiting && (events[i].events & (EPOLLHUP | EPOLLERR)))
-                    read_rest(box, conn);
+                if (conn->waiting && (events[i].events & (EPOLLHUP | EPOLLERR))) {
+                    /* Reads what an ended trainer left in the kernel's buffer, which is small. */
+                    cairn_up_making_end(&conn->making);
+                    conn->reader.bytes_max = cairn_frame_under_way(&conn->reader);
+                    watch_for(box, conn, conn->writing, false);
+                }
                 if (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) read_conn(box, conn);
             }
         }

@@ -14,6 +14,8 @@
 #include "uploader/trainers/inside.h"
 
 #define FILES_HELD 128 /* of all trainers: files beyond are reopened when read */
+/* Of all trainers: a quarter of the mappings that Linux allows a process by default. */
+#define STREAMS_MAX 16384
 
 static enum cairn_code find_open(struct cairn_up *up, uint64_t conn, uint32_t number,
                                  struct cairn_up_save **ret, struct cairn_error *err) {
@@ -21,10 +23,8 @@ static enum cairn_code find_open(struct cairn_up *up, uint64_t conn, uint32_t nu
     if (!save) return cairn_fail(err, CAIRN_NOT_FOUND, "this session has no open save %u", number);
     bool over = save->state.phase == CAIRN_UP_PHASE_OVER;
     bool committed = over && save->end == CAIRN_UP_COMMITTED;
-    if (!committed && (over || cairn_up_save_state_is_failing(&save->state))) {
-        if (err) *err = save->why;
-        return save->why.code;
-    }
+    if (!committed && (over || cairn_up_save_state_is_failing(&save->state)))
+        return cairn_pass(err, save->why.code, &save->why);
     if (!cairn_up_save_state_is_staging(&save->state))
         return cairn_fail(err, CAIRN_CONFLICT, "save %u is sealed", number);
     *ret = save;
@@ -102,6 +102,7 @@ static enum cairn_code post_stage(struct cairn_up *up, const struct cairn_up_sav
 static void drop_from(struct cairn_up *up, struct cairn_up_save *save, size_t first) {
     while (save->state.shard_count > first) {
         save->total_bytes -= save->shards[save->state.shard_count - 1]->size_bytes;
+        save->stream_count -= save->shards[save->state.shard_count - 1]->is_stream;
         cairn_up_shard_free(up->queue, save->shards[--save->state.shard_count]);
     }
     cairn_shard_names_release(&save->names);
@@ -129,17 +130,6 @@ static enum cairn_code stage_more(struct cairn_up *up, struct cairn_up_save *sav
     for (size_t i = first; i < save->state.shard_count; i++)
         cairn_up_queue_add_unstaged(up->queue, save->shards[i]);
     return CAIRN_OK;
-}
-
-/* Adds shards missing in the journal: the uploader died before they were sent to it. */
-static enum cairn_code stage_rest(struct cairn_up *up, struct cairn_up_save *save,
-                                  struct cairn_up_slab *slab, const json_t *shards,
-                                  struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *rest = json_array();
-    for (size_t i = save->stage_count; i < json_array_size(shards); i++)
-        if (json_array_append(rest, json_array_get(shards, i)))
-            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the shards");
-    return json_array_size(rest) ? stage_more(up, save, slab, rest, err) : CAIRN_OK;
 }
 
 /* The uploader died between `stage` and the seal, and the trainer repeats everything. The store may
@@ -170,7 +160,12 @@ static enum cairn_code stage_again(struct cairn_up *up, struct cairn_up_save *sa
         struct cairn_up_shard *shard = save->shards[save->stage_first + i];
         cairn_up_shard_restage(up->queue, shard, slab->memory.data + shard->slab_offset);
     }
-    return stage_rest(up, save, slab, shards, err);
+    /* Adds shards missing in the journal: the uploader died before they were sent to it. */
+    CAIRN_AUTO_JSON json_t *rest = json_array();
+    for (size_t i = save->stage_count; i < json_array_size(shards); i++)
+        if (json_array_append(rest, json_array_get(shards, i)))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the shards");
+    return json_array_size(rest) ? stage_more(up, save, slab, rest, err) : CAIRN_OK;
 }
 
 enum cairn_code cairn_up_save_stage(struct cairn_up *up, uint64_t conn, const json_t *message,
@@ -305,6 +300,115 @@ enum cairn_code cairn_up_save_file(struct cairn_up *up, uint64_t conn, const jso
     return CAIRN_OK;
 }
 
+/* ---- streams: shards in memory of their own, sealed by the trainer, which keeps it ---- */
+
+static enum cairn_code check_streams(const struct cairn_up *up, struct cairn_error *err) {
+    uint64_t all = 0;
+    for (size_t i = 0; i < up->locked.save_count; i++)
+        if (!up->locked.saves[i]->streams_released) all += up->locked.saves[i]->stream_count;
+    if (all < STREAMS_MAX) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_BUSY,
+                      "%" PRIu64 " streams beyond their sessions' memory are not durable yet, "
+                      "the most for one node; open the sessions with more `bytes`",
+                      all);
+}
+
+static struct cairn_up_shard *find_stream(const struct cairn_up_save *save, const char *name) {
+    for (size_t i = 0; save->stream_count && i < save->state.shard_count; i++)
+        if (save->shards[i]->is_stream && !strcmp(save->shards[i]->name, name))
+            return save->shards[i];
+    return NULL;
+}
+
+/* The journal has the checksums beside the shard, so that a restart makes none anew (Q15). */
+static enum cairn_code post_stream(struct cairn_up *up, const struct cairn_up_save *save,
+                                   const struct cairn_up_shard *shard,
+                                   const struct cairn_slab *memory, struct cairn_view crcs,
+                                   struct cairn_error *err) {
+    struct cairn_up_notes notes = {0};
+    enum cairn_code code =
+        cairn_up_notes_add(&notes, save->entry,
+                           CAIRN_PACK(record_file, .name = shard->name, .bytes = shard->size_bytes,
+                                      .device = memory->device, .inode = memory->inode),
+                           (struct cairn_view){0}, err);
+    if (!code)
+        code = cairn_up_notes_add(&notes, save->entry, CAIRN_PACK(record_blocks, .s = shard->index),
+                                  crcs, err);
+    if (!code)
+        code = cairn_up_journal_post(up->journal, notes.records, notes.count, NULL, NULL, err);
+    cairn_up_notes_release(&notes);
+    return code;
+}
+
+static enum cairn_code take_stream(struct cairn_up *up, uint64_t conn,
+                                   const struct cairn_msg_stream *told,
+                                   struct cairn_slab *take_memory, struct cairn_view crcs,
+                                   struct cairn_error *err) {
+    CAIRN_HOLD(&up->lock);
+    struct cairn_up_save *save = cairn_up_save_of_locked(up, conn, told->save);
+    if (!save)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "this session has no open save %u", told->save);
+    if (save->state.phase == CAIRN_UP_PHASE_OVER || cairn_up_save_state_is_failing(&save->state) ||
+        save->streams_released)
+        return CAIRN_OK; /* the verdict is on the way, or `durable` was told */
+    struct cairn_up_shard *known = find_stream(save, told->name);
+    if (known) {
+        /* A stream that this process or the journal knows is joined with its memory: the trainer
+         * repeats all of them at a new connection. */
+        if (known->size_bytes != take_memory->size_bytes)
+            return cairn_fail(err, CAIRN_SOURCE_CHANGED,
+                              "stream %s has %" PRIu64 " bytes, it had %" PRIu64, known->name,
+                              take_memory->size_bytes, known->size_bytes);
+        struct cairn_slab memory = *take_memory;
+        *take_memory = (struct cairn_slab){0};
+        CAIRN_TRY(cairn_up_shard_stream(up->queue, known, &memory, crcs, err));
+        cairn_up_wakeup_raise(&up->partner_work);
+        return CAIRN_OK;
+    }
+    CAIRN_TRY(find_open(up, conn, told->save, &save, err));
+    CAIRN_TRY(check_streams(up, err));
+    size_t first = save->state.shard_count;
+    const struct cairn_slab memory = *take_memory;
+    CAIRN_TRY(cairn_shard_names_add(&save->names, cairn_view_of(told->name), err));
+    *take_memory = (struct cairn_slab){0};
+    struct cairn_up_shard_options options = {.name = told->name,
+                                             .size_bytes = told->bytes,
+                                             .take_fd = -1,
+                                             .is_stream = true,
+                                             .take_stream = memory};
+    CAIRN_TRY(cairn_up_save_shard_new_locked(up, save, &options, NULL, err));
+    struct cairn_up_shard *shard = save->shards[first];
+    enum cairn_code code =
+        cairn_up_shard_ready(up->queue, shard, told->bytes, crcs.data, crcs.size / 4, err);
+    if (!code) code = post_stream(up, save, shard, &memory, crcs, err);
+    if (code) {
+        drop_from(up, save, first);
+        return code;
+    }
+    cairn_up_shard_journaled(up->queue, shard);
+    if (!save->described_us) save->described_us = cairn_mono_us();
+    cairn_up_queue_add_unstaged(up->queue, shard);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_up_save_stream(struct cairn_up *up, uint64_t conn, const json_t *message,
+                                     struct cairn_view crcs, int take_fd, struct cairn_error *err) {
+    CAIRN_AUTO_FD fd = take_fd;
+    CAIRN_AUTO(slab) memory = {0};
+    struct cairn_msg_stream told = {0};
+    CAIRN_TRY(cairn_msg_stream_read(message, "", &told, err));
+    CAIRN_TRY(cairn_shard_name_check(cairn_view_of(told.name), err));
+    if (crcs.size % 4 || crcs.size / 4 != cairn_div_up(told.bytes, CAIRN_BLOCK_BYTES))
+        return cairn_fail(err, CAIRN_PROTOCOL,
+                          "stream %s: %zu bytes of checksums for %" PRIu64 " bytes", told.name,
+                          crcs.size, told.bytes);
+    int given = fd;
+    fd = -1; /* taken also on failure */
+    enum cairn_code code = cairn_slab_attach_sealed(given, told.bytes, &memory, err);
+    if (code) return cairn_within(err, code, "stream %s", told.name);
+    return take_stream(up, conn, &told, &memory, crcs, err);
+}
+
 enum cairn_code cairn_up_save_staged(struct cairn_up *up, uint64_t conn, const json_t *message,
                                      struct cairn_view crcs, struct cairn_error *err) {
     struct cairn_msg_staged told = {0};
@@ -322,11 +426,16 @@ enum cairn_code cairn_up_save_staged(struct cairn_up *up, uint64_t conn, const j
                                 crcs.data, crcs.size / 4, err);
 }
 
-/* Journals checksums of all staged blocks with the seal: a restart never remakes them (Q15). */
-static enum cairn_code note_blocks(struct cairn_up *up, struct cairn_up_save *save,
-                                   struct cairn_up_notes *notes, struct cairn_error *err) {
-    for (size_t i = 0; i < save->stage_count; i++) {
-        const struct cairn_up_shard *shard = save->shards[save->stage_first + i];
+static enum cairn_code note_seal(struct cairn_up *up, struct cairn_up_save *save,
+                                 struct cairn_up_notes *notes, struct cairn_error *err) {
+    struct cairn_up_table *table = save->table;
+    if (table && !table->written)
+        CAIRN_TRY(cairn_up_notes_add(notes, table->entry, cairn_up_table_record(table),
+                                     cairn_buf_view(&table->bytes), err));
+    /* Journals checksums of all staged blocks with the seal: a restart never remakes them (Q15). */
+    for (size_t i = 0; i < save->state.shard_count; i++) {
+        const struct cairn_up_shard *shard = save->shards[i];
+        if (shard->is_file) continue;
         uint64_t ready = cairn_up_shard_ready_bytes(up->queue, shard);
         if (ready != shard->size_bytes)
             return cairn_fail(err, CAIRN_PROTOCOL,
@@ -342,16 +451,6 @@ static enum cairn_code note_blocks(struct cairn_up *up, struct cairn_up_save *sa
             CAIRN_TRY(cairn_up_notes_add_buf(notes, save->entry, CAIRN_PACK(record_blocks, .s = i),
                                              &blocks, err));
     }
-    return CAIRN_OK;
-}
-
-static enum cairn_code note_seal(struct cairn_up *up, struct cairn_up_save *save,
-                                 struct cairn_up_notes *notes, struct cairn_error *err) {
-    struct cairn_up_table *table = save->table;
-    if (table && !table->written)
-        CAIRN_TRY(cairn_up_notes_add(notes, table->entry, cairn_up_table_record(table),
-                                     cairn_buf_view(&table->bytes), err));
-    CAIRN_TRY(note_blocks(up, save, notes, err));
     json_t *message =
         CAIRN_PACK(record_seal, .replicated = save->replicated, .table = table ? table->hex : NULL,
                    .labels = save->labels, .meta = save->meta);
@@ -405,12 +504,6 @@ static bool seal_again(struct cairn_up *up, struct cairn_up_save *save,
     return true;
 }
 
-static void note_stale(struct cairn_up *up, const struct cairn_up_save *save) {
-    cairn_metrics_add(up->metrics, CAIRN_UP_METRIC(stale_saves_total), 1);
-    cairn_log(WARN, "save.stale", "run=%s step=%" PRIu64 " rank=%u what=\"%s\"",
-              save->attempt->run_text, save->place.step, save->rank, save->stale);
-}
-
 enum cairn_code cairn_up_save_seal(struct cairn_up *up, const json_t *message,
                                    struct cairn_view table, struct cairn_up_table **in_known,
                                    struct cairn_up_reply reply, struct cairn_error *err) {
@@ -428,7 +521,11 @@ enum cairn_code cairn_up_save_seal(struct cairn_up *up, const json_t *message,
     enum cairn_code code = post_seal(up, save, err);
     if (code == CAIRN_OK) {
         save->seal_reply = reply;
-        if (save->stale[0]) note_stale(up, save);
+        if (save->stale[0]) {
+            cairn_metrics_add(up->metrics, CAIRN_UP_METRIC(stale_saves_total), 1);
+            cairn_log(WARN, "save.stale", "run=%s step=%" PRIu64 " rank=%u what=\"%s\"",
+                      save->attempt->run_text, save->place.step, save->rank, save->stale);
+        }
         cairn_up_save_event_locked(up, save, CAIRN_UP_EVENT_SEAL);
     } else if (code != CAIRN_PROTOCOL && err) {
         /* Blocks marked as journaled were lost: the save can no longer be sealed. */

@@ -3,7 +3,6 @@
  * tests/support/fault/fault.h around its store. */
 #include <stdlib.h>
 
-#include "store/store.h"
 #include "tests/support/fault/fault.h"
 
 enum cairn_code cairn_store_test_wrap(struct cairn_store *take_store, struct cairn_store **ret,

@@ -5,15 +5,10 @@
  * It is written from AWS's description and shares no line with store/keys/sigv4.c, so that a
  * mistake there is not made here too.
  */
-#include <ctype.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
 
-#include "common/text.h"
 #include "tests/support/s3fault/server.h"
 
 #define SKEW_MAX_S 900
@@ -27,9 +22,8 @@ struct claim {
     char credential[256], names[2048], signature_text[80];
 };
 
-static bool refuse(struct cairn_s3f_reply *reply, int status, const char *code,
-                   const char *message) {
-    cairn_s3f_refuse(reply, status, code, "%s", message);
+static bool refuse(struct s3f_reply *reply, int status, const char *code, const char *message) {
+    s3f_refuse(reply, status, code, "%s", message);
     return false;
 }
 
@@ -47,9 +41,9 @@ static bool parse_credential(struct claim *claim) {
            !strcmp(piece[3], "s3") && !strcmp(piece[4], "aws4_request");
 }
 
-static bool claim_of_header(const struct cairn_s3f_request *request, struct claim *ret) {
+static bool claim_of_header(const struct s3f_request *request, struct claim *ret) {
     static const char algorithm[] = "AWS4-HMAC-SHA256 ";
-    const char *text = cairn_s3f_header(request, "authorization");
+    const char *text = s3f_header(request, "authorization");
     if (strncmp(text, algorithm, sizeof algorithm - 1) != 0) return false;
     char copy[4096];
     if (!cairn_text_copy(copy, sizeof copy, text + sizeof algorithm - 1)) return false;
@@ -68,21 +62,21 @@ static bool claim_of_header(const struct cairn_s3f_request *request, struct clai
             fits = cairn_text_copy(ret->signature_text, sizeof ret->signature_text, value);
         if (!fits) return false;
     }
-    ret->time = cairn_s3f_header(request, "x-amz-date");
-    ret->token = cairn_s3f_header(request, "x-amz-security-token");
+    ret->time = s3f_header(request, "x-amz-date");
+    ret->token = s3f_header(request, "x-amz-security-token");
     return true;
 }
 
-static bool claim_of_query(const struct cairn_s3f_request *request, struct claim *ret) {
-    const char *credential = cairn_s3f_query(request, "X-Amz-Credential");
-    const char *names = cairn_s3f_query(request, "X-Amz-SignedHeaders");
-    const char *signature = cairn_s3f_query(request, "X-Amz-Signature");
-    const char *expires = cairn_s3f_query(request, "X-Amz-Expires");
+static bool claim_of_query(const struct s3f_request *request, struct claim *ret) {
+    const char *credential = s3f_query(request, "X-Amz-Credential");
+    const char *names = s3f_query(request, "X-Amz-SignedHeaders");
+    const char *signature = s3f_query(request, "X-Amz-Signature");
+    const char *expires = s3f_query(request, "X-Amz-Expires");
     ret->presigned = true;
-    ret->time = cairn_s3f_query(request, "X-Amz-Date");
-    ret->token = cairn_s3f_query(request, "X-Amz-Security-Token");
+    ret->time = s3f_query(request, "X-Amz-Date");
+    ret->token = s3f_query(request, "X-Amz-Security-Token");
     return credential && names && signature && expires &&
-           !strcmp(cairn_s3f_query(request, "X-Amz-Algorithm"), "AWS4-HMAC-SHA256") &&
+           !strcmp(s3f_query(request, "X-Amz-Algorithm"), "AWS4-HMAC-SHA256") &&
            cairn_text_copy(ret->credential, sizeof ret->credential, credential) &&
            cairn_text_copy(ret->names, sizeof ret->names, names) &&
            cairn_text_copy(ret->signature_text, sizeof ret->signature_text, signature) &&
@@ -106,9 +100,9 @@ static void say_encoded(struct cairn_buf *buf, const char *text, bool keep_slash
     for (; *text; text++) {
         unsigned char c = (unsigned char)*text;
         if (isalnum(c) || strchr("-._~", c) || (c == '/' && keep_slash))
-            cairn_s3f_say(buf, "%c", c);
+            s3f_say(buf, "%c", c);
         else
-            cairn_s3f_say(buf, "%%%02X", c);
+            s3f_say(buf, "%%%02X", c);
     }
 }
 
@@ -116,15 +110,15 @@ static int compare_text(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static void say_query(const struct cairn_s3f_request *request, struct cairn_buf *ret) {
-    char *lines[CAIRN_S3F_PAIRS_MAX];
+static void say_query(const struct s3f_request *request, struct cairn_buf *ret) {
+    char *lines[S3F_PAIRS_MAX];
     size_t count = 0;
     for (size_t i = 0; i < request->query_count; i++) {
         if (!strcmp(request->query[i].name, "X-Amz-Signature")) continue;
         CAIRN_AUTO(buf) line = {0};
         /* 0x01 sorts before every byte that an encoded name holds, as '=' does not. */
         say_encoded(&line, request->query[i].name, false);
-        cairn_s3f_say(&line, "\x01");
+        s3f_say(&line, "\x01");
         say_encoded(&line, request->query[i].value, false);
         lines[count++] = strdup(line.data);
     }
@@ -132,7 +126,7 @@ static void say_query(const struct cairn_s3f_request *request, struct cairn_buf 
     for (size_t i = 0; i < count; i++) {
         char *bar = strchr(lines[i], '\x01');
         *bar = '=';
-        cairn_s3f_say(ret, "%s%s", i ? "&" : "", lines[i]);
+        s3f_say(ret, "%s%s", i ? "&" : "", lines[i]);
         free(lines[i]);
     }
 }
@@ -140,26 +134,26 @@ static void say_query(const struct cairn_s3f_request *request, struct cairn_buf 
 /* Runs of blanks count as one. */
 static void say_header_value(struct cairn_buf *ret, const char *value) {
     for (; *value; value++)
-        if (*value != ' ' || value[1] != ' ') cairn_s3f_say(ret, "%c", *value);
+        if (*value != ' ' || value[1] != ' ') s3f_say(ret, "%c", *value);
 }
 
 /* False: a header that must be signed is not, or one that was signed is not there. */
-static bool say_headers(const struct cairn_s3f_request *request, const struct claim *claim,
-                        struct cairn_buf *ret, struct cairn_s3f_reply *reply) {
+static bool say_headers(const struct s3f_request *request, const struct claim *claim,
+                        struct cairn_buf *ret, struct s3f_reply *reply) {
     char names[2048], last[256] = "";
     cairn_text_copy(names, sizeof names, claim->names);
     char *rest = names;
     bool host = false;
     for (char *name = strsep(&rest, ";"); name; name = strsep(&rest, ";")) {
-        const char *value = cairn_s3f_header(request, name);
+        const char *value = s3f_header(request, name);
         if (!value || strcmp(last, name) >= 0)
             return refuse(reply, 400, "AuthorizationHeaderMalformed",
                           "a signed header is absent or out of order");
         cairn_text_copy(last, sizeof last, name);
         host = host || !strcmp(name, "host");
-        cairn_s3f_say(ret, "%s:", name);
+        s3f_say(ret, "%s:", name);
         say_header_value(ret, value);
-        cairn_s3f_say(ret, "\n");
+        s3f_say(ret, "\n");
     }
     if (!host) return refuse(reply, 403, "AccessDenied", "Host is not signed");
     for (size_t i = 0; i < request->header_count; i++) {
@@ -204,16 +198,16 @@ static void sign(const struct claim *claim, const char *secret, const char *cano
     hex(digest, sizeof digest, ret);
 }
 
-static bool judge_signature(struct cairn_s3f_request *request, const struct claim *claim,
-                            const char *secret, struct cairn_s3f_reply *reply) {
+static bool judge_signature(struct s3f_request *request, const struct claim *claim,
+                            const char *secret, struct s3f_reply *reply) {
     CAIRN_AUTO(buf) canonical = {0};
-    cairn_s3f_say(&canonical, "%s\n", request->method);
+    s3f_say(&canonical, "%s\n", request->method);
     say_encoded(&canonical, request->path, true);
-    cairn_s3f_say(&canonical, "\n");
+    s3f_say(&canonical, "\n");
     say_query(request, &canonical);
-    cairn_s3f_say(&canonical, "\n");
+    s3f_say(&canonical, "\n");
     if (!say_headers(request, claim, &canonical, reply)) return false;
-    cairn_s3f_say(&canonical, "\n%s\n%s", claim->names, request->payload);
+    s3f_say(&canonical, "\n%s\n%s", claim->names, request->payload);
     char wanted[65];
     sign(claim, secret, canonical.data, wanted);
     if (strlen(claim->signature_text) == 64 &&
@@ -225,9 +219,9 @@ static bool judge_signature(struct cairn_s3f_request *request, const struct clai
 
 /* ---- the rest ---- */
 
-static bool judge_time(const struct cairn_s3f_server *server, const struct claim *claim,
-                       struct cairn_s3f_reply *reply) {
-    int64_t sent, now = cairn_s3f_now_ms(&server->state) / 1000;
+static bool judge_time(const struct s3f_server *server, const struct claim *claim,
+                       struct s3f_reply *reply) {
+    int64_t sent, now = s3f_now_ms(&server->state) / 1000;
     if (!parse_time(claim->time, &sent) || strncmp(claim->time, claim->day, 8) != 0)
         return refuse(reply, 403, "AccessDenied",
                       "the date is absent, malformed or of another day");
@@ -240,9 +234,9 @@ static bool judge_time(const struct cairn_s3f_server *server, const struct claim
                   "The difference between the request time and the current time is too large.");
 }
 
-static bool judge_key(const struct cairn_s3f_server *server, const struct claim *claim,
-                      struct cairn_s3f_reply *reply, const char **ret_secret) {
-    const struct cairn_s3f_key *key = NULL;
+static bool judge_key(const struct s3f_server *server, const struct claim *claim,
+                      struct s3f_reply *reply, const char **ret_secret) {
+    const struct s3f_key *key = NULL;
     for (size_t i = 0; i < server->key_count; i++)
         if (!strcmp(server->keys[i].access, claim->access)) key = &server->keys[i];
     if (!key)
@@ -254,25 +248,25 @@ static bool judge_key(const struct cairn_s3f_server *server, const struct claim 
     return true;
 }
 
-static bool judge_region(const struct cairn_s3f_server *server, const struct claim *claim,
-                         struct cairn_s3f_reply *reply) {
+static bool judge_region(const struct s3f_server *server, const struct claim *claim,
+                         struct s3f_reply *reply) {
     const char *region = server->options.region;
     if (!server->options.profile->region_checked || !strcmp(claim->region, region)) return true;
     refuse(reply, 400, "AuthorizationHeaderMalformed", "the region is wrong");
-    cairn_s3f_say(&reply->headers, "x-amz-bucket-region: %s\r\n", region);
+    s3f_say(&reply->headers, "x-amz-bucket-region: %s\r\n", region);
     cairn_buf_clear(&reply->body);
-    cairn_s3f_say(&reply->body,
-                  "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>"
-                  "AuthorizationHeaderMalformed</Code><Message>the region '%s' is wrong; expecting "
-                  "'%s'</Message><Region>%s</Region></Error>",
-                  claim->region, region, region);
+    s3f_say(&reply->body,
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>"
+            "AuthorizationHeaderMalformed</Code><Message>the region '%s' is wrong; expecting "
+            "'%s'</Message><Region>%s</Region></Error>",
+            claim->region, region, region);
     return false;
 }
 
 /* The payload's digest is told in a header, or is left open by a presigned URL. */
-static bool take_payload(struct cairn_s3f_request *request, const struct claim *claim,
-                         struct cairn_s3f_reply *reply) {
-    const char *payload = cairn_s3f_header(request, "x-amz-content-sha256");
+static bool take_payload(struct s3f_request *request, const struct claim *claim,
+                         struct s3f_reply *reply) {
+    const char *payload = s3f_header(request, "x-amz-content-sha256");
     if (claim->presigned && !payload) payload = "UNSIGNED-PAYLOAD";
     if (!payload) return refuse(reply, 400, "InvalidRequest", "x-amz-content-sha256 is missing");
     if (!strncmp(payload, "STREAMING-", 10))
@@ -283,11 +277,11 @@ static bool take_payload(struct cairn_s3f_request *request, const struct claim *
     return true;
 }
 
-bool cairn_s3f_authenticate(struct cairn_s3f_server *server, struct cairn_s3f_request *request,
-                            struct cairn_s3f_reply *reply) {
+bool s3f_authenticate(struct s3f_server *server, struct s3f_request *request,
+                      struct s3f_reply *reply) {
     struct claim claim = {0};
-    bool header = cairn_s3f_header(request, "authorization") != NULL;
-    bool query = cairn_s3f_query(request, "X-Amz-Algorithm") != NULL;
+    bool header = s3f_header(request, "authorization") != NULL;
+    bool query = s3f_query(request, "X-Amz-Algorithm") != NULL;
     if (!header && !query) return refuse(reply, 403, "AccessDenied", "the request is not signed");
     if (header && query)
         return refuse(reply, 400, "InvalidArgument", "Only one auth mechanism allowed");

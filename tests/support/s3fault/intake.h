@@ -5,7 +5,7 @@
  * Why:     benches send gigabytes here; each byte is looked at once, while it is in the cache.
  * Promise: 1   what was received is what is stored: a byte that a rule flips is flipped before any
  *              digest sees it.
- * Limits:  CAIRN_S3F_BODY_BYTES_MAX.
+ * Limits:  S3F_BODY_BYTES_MAX.
  * Threads: the connection's.
  * Next:    ops.h for what is done with it.
  */
@@ -13,25 +13,24 @@
 
 #include "tests/support/s3fault/server.h"
 
-#define CAIRN_S3F_BODY_BYTES_MAX (6 * CAIRN_GIB)
+#define S3F_BODY_BYTES_MAX (6 * CAIRN_GIB)
 
-struct cairn_s3f_intake {
-    struct cairn_s3f_body *body; /* the caller's reference; NULL when none was sent or kept */
+struct s3f_intake {
+    struct s3f_body *body; /* the caller's reference; NULL when none was sent or kept */
     uint64_t received;
     char sha256[65]; /* "" when it was not asked for */
     enum {
-        CAIRN_S3F_WHOLE,
-        CAIRN_S3F_LEFT,  /* the peer went away */
-        CAIRN_S3F_ENDED, /* a rule ended the connection */
-        CAIRN_S3F_EARLY, /* a rule wants the answer now */
+        S3F_WHOLE,
+        S3F_LEFT,  /* the peer went away */
+        S3F_ENDED, /* a rule ended the connection */
+        S3F_EARLY, /* a rule wants the answer now */
     } end;
 };
 /* False: there is no memory for it; nothing was received. */
-bool cairn_s3f_take_in(struct cairn_s3f_connection *connection,
-                       const struct cairn_s3f_request *request, const struct cairn_s3f_plan *plan,
-                       struct cairn_s3f_intake *ret);
+bool s3f_take_in(struct s3f_connection *connection, const struct s3f_request *request,
+                 const struct s3f_plan *plan, struct s3f_intake *ret);
 /* Holds the body what its request says of it? False: reply says what does not. */
-bool cairn_s3f_body_holds(struct cairn_s3f_server *server, const struct cairn_s3f_request *request,
-                          const struct cairn_s3f_intake *intake, struct cairn_s3f_reply *reply);
+bool s3f_body_holds(struct s3f_server *server, const struct s3f_request *request,
+                    const struct s3f_intake *intake, struct s3f_reply *reply);
 /* base64 of four bytes, high byte first; ret_text holds 9 bytes. */
-void cairn_s3f_checksum_text(uint32_t crc32c, char ret_text[16]);
+void s3f_checksum_text(uint32_t crc32c, char ret_text[16]);

@@ -4,18 +4,14 @@
 #include <getopt.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "common/file.h"
 #include "common/net.h"
 #include "common/process.h"
-#include "common/text.h"
 #include "tests/support/s3fault/server.h"
 
 static const char usage[] =
@@ -29,7 +25,7 @@ static const char usage[] =
     "    [--parent PID] [--receive-buffer SIZE] [-- PROGRAM ARGUMENT...]\n";
 
 struct setup {
-    struct cairn_s3f_server server;
+    struct s3f_server server;
     const char *port, *port_file;
     struct cairn_buf rules;
     uint64_t parent; /* ends with it */
@@ -64,20 +60,20 @@ static const struct option options[] = {{"address", 1, 0, 'a'},
                                         {"help", 0, 0, 'h'},
                                         {0}};
 
-static enum cairn_code take_key(struct cairn_s3f_server *server, int option, const char *value,
+static enum cairn_code take_key(struct s3f_server *server, int option, const char *value,
                                 struct cairn_error *err) {
-    if (option == 'k' && server->key_count == CAIRN_S3F_KEYS_MAX)
-        return cairn_fail(err, CAIRN_INVALID, "more than %d keys", CAIRN_S3F_KEYS_MAX);
+    if (option == 'k' && server->key_count == S3F_KEYS_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "more than %d keys", S3F_KEYS_MAX);
     if (option == 'k') server->key_count++;
     if (server->key_count == 0) return cairn_fail(err, CAIRN_INVALID, "--access-key comes first");
-    struct cairn_s3f_key *key = &server->keys[server->key_count - 1];
+    struct s3f_key *key = &server->keys[server->key_count - 1];
     bool fits = option == 'k'   ? cairn_text_copy(key->access, sizeof key->access, value)
                 : option == 'S' ? cairn_text_copy(key->secret, sizeof key->secret, value)
                                 : cairn_text_copy(key->token, sizeof key->token, value);
     return fits ? CAIRN_OK : cairn_fail(err, CAIRN_INVALID, "a key is too long");
 }
 
-static enum cairn_code take_bucket(struct cairn_s3f_state *state, const char *name,
+static enum cairn_code take_bucket(struct s3f_state *state, const char *name,
                                    struct cairn_error *err) {
     if (state->bucket_count == CAIRN_COUNT(state->buckets) ||
         !cairn_text_copy(state->buckets[state->bucket_count], sizeof state->buckets[0], name))
@@ -86,10 +82,10 @@ static enum cairn_code take_bucket(struct cairn_s3f_state *state, const char *na
     return CAIRN_OK;
 }
 
-static enum cairn_code take_address(struct cairn_s3f_server *server, const char *address,
+static enum cairn_code take_address(struct s3f_server *server, const char *address,
                                     struct cairn_error *err) {
-    struct cairn_s3f_door *door = &server->doors[server->door_count];
-    if (server->door_count == CAIRN_S3F_DOORS_MAX ||
+    struct s3f_door *door = &server->doors[server->door_count];
+    if (server->door_count == S3F_DOORS_MAX ||
         !cairn_text_copy(door->address, sizeof door->address, address))
         return cairn_fail(err, CAIRN_INVALID, "address %s: too many, or it is too long", address);
     door->server = server;
@@ -99,7 +95,7 @@ static enum cairn_code take_address(struct cairn_s3f_server *server, const char 
 
 static enum cairn_code take_option(struct setup *setup, int option, const char *value,
                                    struct cairn_error *err) {
-    struct cairn_s3f_options *o = &setup->server.options;
+    struct s3f_options *o = &setup->server.options;
     struct cairn_view view = cairn_view_of(value ? value : "");
     switch (option) {
     case 'a':
@@ -113,7 +109,7 @@ static enum cairn_code take_option(struct setup *setup, int option, const char *
     case 's':
         return cairn_file_load(value, &setup->rules, err);
     case 'r':
-        cairn_s3f_say(&setup->rules, "%s\n", value);
+        s3f_say(&setup->rules, "%s\n", value);
         return CAIRN_OK;
     case 'n':
         return cairn_parse_u64(view, &o->seed, err);
@@ -157,7 +153,7 @@ static enum cairn_code take_option(struct setup *setup, int option, const char *
     case 't':
         return take_key(&setup->server, option, value, err);
     case 'o':
-        o->profile = cairn_s3f_profile_find(value);
+        o->profile = s3f_profile_find(value);
         if (o->profile) return CAIRN_OK;
         return cairn_fail(err, CAIRN_INVALID, "profile %s is not known", value);
     default:
@@ -165,7 +161,7 @@ static enum cairn_code take_option(struct setup *setup, int option, const char *
     }
 }
 
-static enum cairn_code start_tls(struct cairn_s3f_server *server, struct cairn_error *err) {
+static enum cairn_code start_tls(struct s3f_server *server, struct cairn_error *err) {
     const char *certificate = server->options.tls_certificate, *key = server->options.tls_key;
     if (!certificate) return CAIRN_OK;
     server->tls = SSL_CTX_new(TLS_server_method());
@@ -196,7 +192,7 @@ static void *wait_for_command(void *argument) {
 static enum cairn_code start_command(const struct setup *setup, uint16_t port,
                                      struct cairn_error *err) {
     static pid_t child;
-    const struct cairn_s3f_server *server = &setup->server;
+    const struct s3f_server *server = &setup->server;
     char url[160];
     pthread_t thread;
     if (!setup->command) return CAIRN_OK;
@@ -217,7 +213,7 @@ static enum cairn_code start_command(const struct setup *setup, uint16_t port,
 }
 
 /* The first door may take a free port; the others then take the same. */
-static enum cairn_code open_door(const struct setup *setup, struct cairn_s3f_door *door,
+static enum cairn_code open_door(const struct setup *setup, struct s3f_door *door,
                                  const char *wanted, uint16_t *ret_port, struct cairn_error *err) {
     const char *congestion = setup->server.options.congestion;
     char address[128];
@@ -236,7 +232,7 @@ static enum cairn_code open_door(const struct setup *setup, struct cairn_s3f_doo
 
 static enum cairn_code open_doors(struct setup *setup, uint16_t *ret_port,
                                   struct cairn_error *err) {
-    struct cairn_s3f_server *server = &setup->server;
+    struct s3f_server *server = &setup->server;
     char same[16];
     if (!server->door_count) CAIRN_TRY(take_address(server, "127.0.0.1", err));
     CAIRN_TRY(open_door(setup, &server->doors[0], setup->port, ret_port, err));
@@ -247,14 +243,14 @@ static enum cairn_code open_doors(struct setup *setup, uint16_t *ret_port,
 }
 
 static void *keep_door(void *argument) {
-    struct cairn_s3f_door *door = argument;
-    cairn_s3f_serve(door);
+    struct s3f_door *door = argument;
+    s3f_serve(door);
     if (atomic_load(&door->left)) return NULL;
     perror("s3fault: accept");
     _exit(2);
 }
 
-static enum cairn_code keep_doors(struct cairn_s3f_server *server, struct cairn_error *err) {
+static enum cairn_code keep_doors(struct s3f_server *server, struct cairn_error *err) {
     for (size_t i = 0; i < server->door_count; i++) {
         pthread_t thread;
         errno = pthread_create(&thread, NULL, keep_door, &server->doors[i]);
@@ -264,18 +260,18 @@ static enum cairn_code keep_doors(struct cairn_s3f_server *server, struct cairn_
 }
 
 static enum cairn_code run(struct setup *setup, struct cairn_error *err) {
-    struct cairn_s3f_server *server = &setup->server;
-    struct cairn_s3f_options *o = &server->options;
+    struct s3f_server *server = &setup->server;
+    struct s3f_options *o = &server->options;
     uint16_t port = 0;
     if (!server->key_count)
         server->keys[server->key_count++] =
-            (struct cairn_s3f_key){.access = "s3fault", .secret = "s3fault-secret"};
+            (struct s3f_key){.access = "s3fault", .secret = "s3fault-secret"};
     if (!server->state.bucket_count) CAIRN_TRY(take_bucket(&server->state, "test", err));
     server->state.seed = o->seed;
     CAIRN_TRY(cairn_parent_follow(setup->parent, err));
     cairn_lock_init(&server->lock, CAIRN_LOCK_test_support);
-    CAIRN_TRY(cairn_s3f_rules_new(setup->rules.size ? setup->rules.data : "", o->seed,
-                                  &server->rules, err));
+    CAIRN_TRY(
+        s3f_rules_new(setup->rules.size ? setup->rules.data : "", o->seed, &server->rules, err));
     CAIRN_TRY(start_tls(server, err));
     if (o->journal && !(server->journal_file = fopen(o->journal, "a")))
         return cairn_fail_errno(err, "open %s", o->journal);
@@ -297,7 +293,7 @@ int main(int argc, char **argv) {
         .port = "0"};
     struct cairn_error err = {0};
     enum cairn_code code = CAIRN_OK;
-    setup.server.options.profile = cairn_s3f_profile_find("aws");
+    setup.server.options.profile = s3f_profile_find("aws");
     signal(SIGPIPE, SIG_IGN);
     signal(SIGTERM, end);
     signal(SIGINT, end);

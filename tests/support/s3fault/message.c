@@ -9,13 +9,14 @@
 #include <stdlib.h>
 
 #include "common/text.h"
+#include "tests/each.h"
 
 /* ---- reading ---- */
 
-void cairn_s3f_request_release(struct cairn_s3f_request *request) {
+void s3f_request_release(struct s3f_request *request) {
     free(request->head);
     free(request->decoded);
-    *request = (struct cairn_s3f_request){0};
+    *request = (struct s3f_request){0};
 }
 
 static int hex_value(char c) {
@@ -43,13 +44,13 @@ static bool decode(const char *text, size_t size, char **to) {
     return true;
 }
 
-static enum cairn_code parse_query(struct cairn_s3f_request *request, char *query, char **to,
+static enum cairn_code parse_query(struct s3f_request *request, char *query, char **to,
                                    struct cairn_error *err) {
     char *rest = query;
     for (char *pair = strsep(&rest, "&"); pair; pair = strsep(&rest, "&")) {
-        if (request->query_count == CAIRN_S3F_PAIRS_MAX)
+        if (request->query_count == S3F_PAIRS_MAX)
             return cairn_fail(err, CAIRN_INVALID, "too many parameters");
-        struct cairn_s3f_pair *ret = &request->query[request->query_count++];
+        struct s3f_pair *ret = &request->query[request->query_count++];
         size_t name = strcspn(pair, "=");
         const char *value = pair[name] ? pair + name + 1 : "";
         ret->name = *to;
@@ -65,7 +66,7 @@ static enum cairn_code parse_query(struct cairn_s3f_request *request, char *quer
     return CAIRN_OK;
 }
 
-static enum cairn_code parse_target(struct cairn_s3f_request *request, char *target,
+static enum cairn_code parse_target(struct s3f_request *request, char *target,
                                     struct cairn_error *err) {
     request->decoded = malloc(2 * strlen(target) + 4);
     if (!request->decoded) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a request");
@@ -77,10 +78,10 @@ static enum cairn_code parse_target(struct cairn_s3f_request *request, char *tar
     return query && *query ? parse_query(request, query, &to, err) : CAIRN_OK;
 }
 
-static enum cairn_code parse_header(struct cairn_s3f_request *request, char *line,
+static enum cairn_code parse_header(struct s3f_request *request, char *line,
                                     struct cairn_error *err) {
     char *colon = strchr(line, ':');
-    if (!colon || colon == line || request->header_count == CAIRN_S3F_PAIRS_MAX)
+    if (!colon || colon == line || request->header_count == S3F_PAIRS_MAX)
         return cairn_fail(err, CAIRN_INVALID, "a header line has no name, or there are too many");
     for (char *c = line; c < colon; c++) {
         if (!isalnum((unsigned char)*c) && !strchr("-_.!#$%&'*+^`|~", *c))
@@ -91,27 +92,27 @@ static enum cairn_code parse_header(struct cairn_s3f_request *request, char *lin
     char *value = colon + 1 + strspn(colon + 1, " \t");
     size_t size = strlen(value);
     while (size && (value[size - 1] == ' ' || value[size - 1] == '\t')) value[--size] = '\0';
-    if (cairn_s3f_header(request, line))
+    if (s3f_header(request, line))
         return cairn_fail(err, CAIRN_INVALID, "header %s comes twice", line);
-    request->headers[request->header_count++] = (struct cairn_s3f_pair){line, value};
+    request->headers[request->header_count++] = (struct s3f_pair){line, value};
     return CAIRN_OK;
 }
 
-static enum cairn_code judge_headers(struct cairn_s3f_request *request, struct cairn_error *err) {
-    const char *length = cairn_s3f_header(request, "content-length");
-    if (cairn_s3f_header(request, "transfer-encoding"))
+static enum cairn_code judge_headers(struct s3f_request *request, struct cairn_error *err) {
+    const char *length = s3f_header(request, "content-length");
+    if (s3f_header(request, "transfer-encoding"))
         return cairn_fail(err, CAIRN_UNSUPPORTED, "Transfer-Encoding is not taken");
     if (length) {
         CAIRN_TRY(cairn_parse_u64(cairn_view_of(length), &request->content_length, err));
         request->has_length = true;
     }
-    if (!cairn_s3f_header(request, "host")) return cairn_fail(err, CAIRN_INVALID, "no Host");
-    const char *connection = cairn_s3f_header(request, "connection");
+    if (!s3f_header(request, "host")) return cairn_fail(err, CAIRN_INVALID, "no Host");
+    const char *connection = s3f_header(request, "connection");
     request->keep_alive = !connection || strcasecmp(connection, "close") != 0;
     return CAIRN_OK;
 }
 
-static enum cairn_code parse_head(struct cairn_s3f_request *request, struct cairn_error *err) {
+static enum cairn_code parse_head(struct s3f_request *request, struct cairn_error *err) {
     char *line = request->head, *next;
     for (bool first = true; (next = strstr(line, "\r\n")); first = false, line = next + 2) {
         *next = '\0';
@@ -131,8 +132,8 @@ static enum cairn_code parse_head(struct cairn_s3f_request *request, struct cair
     return cairn_fail(err, CAIRN_INVALID, "the head does not end");
 }
 
-enum cairn_code cairn_s3f_request_read(struct cairn_s3f_wire *wire, struct cairn_s3f_request *ret,
-                                       struct cairn_error *err) {
+enum cairn_code s3f_request_read(struct s3f_wire *wire, struct s3f_request *ret,
+                                 struct cairn_error *err) {
     for (;;) {
         char *from = wire->buffer + wire->buffer_from;
         size_t size = wire->buffer_size - wire->buffer_from;
@@ -147,27 +148,27 @@ enum cairn_code cairn_s3f_request_read(struct cairn_s3f_wire *wire, struct cairn
             if (strlen(ret->head) != size) return cairn_fail(err, CAIRN_INVALID, "a NUL byte");
             return parse_head(ret, err);
         }
-        if (size >= CAIRN_S3F_HEAD_BYTES_MAX)
+        if (size >= S3F_HEAD_BYTES_MAX)
             return cairn_fail(err, CAIRN_INVALID, "the head is too long");
-        if (!cairn_s3f_wire_fill(wire)) return cairn_fail(err, CAIRN_UNAVAILABLE, "ended");
+        if (!s3f_wire_fill(wire)) return cairn_fail(err, CAIRN_UNAVAILABLE, "ended");
     }
 }
 
-static const char *find(const struct cairn_s3f_pair *pairs, size_t count, const char *name) {
+static const char *find(const struct s3f_pair *pairs, size_t count, const char *name) {
     for (size_t i = 0; i < count; i++)
         if (!strcmp(pairs[i].name, name)) return pairs[i].value;
     return NULL;
 }
-const char *cairn_s3f_header(const struct cairn_s3f_request *request, const char *name) {
+const char *s3f_header(const struct s3f_request *request, const char *name) {
     return find(request->headers, request->header_count, name);
 }
-const char *cairn_s3f_query(const struct cairn_s3f_request *request, const char *name) {
+const char *s3f_query(const struct s3f_request *request, const char *name) {
     return find(request->query, request->query_count, name);
 }
 
 /* ---- writing ---- */
 
-void cairn_s3f_say(struct cairn_buf *buf, const char *format, ...) {
+void s3f_say(struct cairn_buf *buf, const char *format, ...) {
     char *text = NULL;
     va_list arguments;
     va_start(arguments, format);
@@ -178,45 +179,44 @@ void cairn_s3f_say(struct cairn_buf *buf, const char *format, ...) {
     free(text);
 }
 
-void cairn_s3f_say_xml(struct cairn_buf *buf, const char *text) {
+void s3f_say_xml(struct cairn_buf *buf, const char *text) {
     for (; *text; text++) {
         switch (*text) {
         case '&':
-            cairn_s3f_say(buf, "&amp;");
+            s3f_say(buf, "&amp;");
             break;
         case '<':
-            cairn_s3f_say(buf, "&lt;");
+            s3f_say(buf, "&lt;");
             break;
         case '>':
-            cairn_s3f_say(buf, "&gt;");
+            s3f_say(buf, "&gt;");
             break;
         case '"':
-            cairn_s3f_say(buf, "&quot;");
+            s3f_say(buf, "&quot;");
             break;
         default:
             if ((unsigned char)*text < ' ')
-                cairn_s3f_say(buf, "&#x%x;", (unsigned)*text);
+                s3f_say(buf, "&#x%x;", (unsigned)*text);
             else
-                cairn_s3f_say(buf, "%c", *text);
+                s3f_say(buf, "%c", *text);
         }
     }
 }
 
-void cairn_s3f_say_json(struct cairn_buf *buf, const char *text) {
-    cairn_s3f_say(buf, "\"");
+void s3f_say_json(struct cairn_buf *buf, const char *text) {
+    s3f_say(buf, "\"");
     for (; *text; text++) {
         if (*text == '"' || *text == '\\')
-            cairn_s3f_say(buf, "\\%c", *text);
+            s3f_say(buf, "\\%c", *text);
         else if ((unsigned char)*text < ' ')
-            cairn_s3f_say(buf, "\\u%04x", (unsigned)*text);
+            s3f_say(buf, "\\u%04x", (unsigned)*text);
         else
-            cairn_s3f_say(buf, "%c", *text);
+            s3f_say(buf, "%c", *text);
     }
-    cairn_s3f_say(buf, "\"");
+    s3f_say(buf, "\"");
 }
 
-void cairn_s3f_refuse(struct cairn_s3f_reply *reply, int status, const char *code,
-                      const char *format, ...) {
+void s3f_refuse(struct s3f_reply *reply, int status, const char *code, const char *format, ...) {
     char message[400];
     va_list arguments;
     va_start(arguments, format);
@@ -226,40 +226,23 @@ void cairn_s3f_refuse(struct cairn_s3f_reply *reply, int status, const char *cod
     cairn_text_copy(reply->code, sizeof reply->code, code);
     cairn_buf_clear(&reply->body);
     cairn_buf_clear(&reply->headers);
-    cairn_s3f_say(&reply->headers, "Content-Type: application/xml\r\n");
-    cairn_s3f_say(&reply->body, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>");
-    cairn_s3f_say_xml(&reply->body, code);
-    cairn_s3f_say(&reply->body, "</Code><Message>");
-    cairn_s3f_say_xml(&reply->body, message);
-    cairn_s3f_say(&reply->body, "</Message><RequestId>s3fault-%" PRIu64 "</RequestId></Error>",
-                  reply->serial);
+    s3f_say(&reply->headers, "Content-Type: application/xml\r\n");
+    s3f_say(&reply->body, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>");
+    s3f_say_xml(&reply->body, code);
+    s3f_say(&reply->body, "</Code><Message>");
+    s3f_say_xml(&reply->body, message);
+    s3f_say(&reply->body, "</Message><RequestId>s3fault-%" PRIu64 "</RequestId></Error>",
+            reply->serial);
 }
 
-const char *cairn_s3f_status_text(int status) {
-    static const struct {
-        int status;
-        const char *text;
-    } texts[] = {{200, "OK"},
-                 {204, "No Content"},
-                 {206, "Partial Content"},
-                 {301, "Moved Permanently"},
-                 {304, "Not Modified"},
-                 {307, "Temporary Redirect"},
-                 {400, "Bad Request"},
-                 {403, "Forbidden"},
-                 {404, "Not Found"},
-                 {405, "Method Not Allowed"},
-                 {409, "Conflict"},
-                 {411, "Length Required"},
-                 {412, "Precondition Failed"},
-                 {416, "Range Not Satisfiable"},
-                 {429, "Too Many Requests"},
-                 {500, "Internal Server Error"},
-                 {501, "Not Implemented"},
-                 {502, "Bad Gateway"},
-                 {503, "Service Unavailable"},
-                 {504, "Gateway Timeout"}};
-    for (size_t i = 0; i < CAIRN_COUNT(texts); i++)
-        if (texts[i].status == status) return texts[i].text;
+const char *s3f_status_text(int status) {
+    EACH(one, FIELDS(int status; const char *text), {200, "OK"}, {204, "No Content"},
+         {206, "Partial Content"}, {301, "Moved Permanently"}, {304, "Not Modified"},
+         {307, "Temporary Redirect"}, {400, "Bad Request"}, {403, "Forbidden"}, {404, "Not Found"},
+         {405, "Method Not Allowed"}, {409, "Conflict"}, {411, "Length Required"},
+         {412, "Precondition Failed"}, {416, "Range Not Satisfiable"}, {429, "Too Many Requests"},
+         {500, "Internal Server Error"}, {501, "Not Implemented"}, {502, "Bad Gateway"},
+         {503, "Service Unavailable"}, {504, "Gateway Timeout"})
+        if (one->status == status) return one->text;
     return "Other";
 }

@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ops_object: put, get, head, delete, and what all operations share. */
 #include <fnmatch.h>
-#include <inttypes.h>
-#include <stdlib.h>
-#include <time.h>
 
-#include "common/text.h"
+#include "tests/each.h"
 #include "tests/support/s3fault/ops.h"
-#include "tests/support/s3fault/versions.h"
 
 #define DELETE_MANY_MAX 1000
 #define LOCKED "Access Denied because object protected by object lock."
 
 /* ---- shared ---- */
 
-void cairn_s3f_time_iso(int64_t wall_ms, char ret_text[32]) {
+void s3f_time_iso(int64_t wall_ms, char ret_text[32]) {
     time_t seconds = (time_t)(wall_ms / 1000);
     struct tm parts;
     gmtime_r(&seconds, &parts);
@@ -22,50 +18,50 @@ void cairn_s3f_time_iso(int64_t wall_ms, char ret_text[32]) {
     snprintf(ret_text + size, 32 - size, ".%03dZ", (int)(wall_ms % 1000));
 }
 
-void cairn_s3f_time_http(int64_t wall_ms, char ret_text[32]) {
+void s3f_time_http(int64_t wall_ms, char ret_text[32]) {
     time_t seconds = (time_t)(wall_ms / 1000);
     struct tm parts;
     gmtime_r(&seconds, &parts);
     strftime(ret_text, 32, "%a, %d %b %Y %H:%M:%S GMT", &parts);
 }
 
-void cairn_s3f_begin_xml(struct cairn_s3f_reply *reply, const char *root) {
+void s3f_begin_xml(struct s3f_reply *reply, const char *root) {
     reply->status = 200;
-    cairn_s3f_say(&reply->headers, "Content-Type: application/xml\r\n");
-    cairn_s3f_say(&reply->body,
-                  "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
-                  "<%s xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">",
-                  root);
+    s3f_say(&reply->headers, "Content-Type: application/xml\r\n");
+    s3f_say(&reply->body,
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+            "<%s xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">",
+            root);
 }
 
-bool cairn_s3f_take_number(const struct cairn_s3f_call *call, const char *name, uint64_t otherwise,
-                           uint64_t max, uint64_t *ret) {
-    const char *text = cairn_s3f_query(call->request, name);
+bool s3f_take_number(const struct s3f_call *call, const char *name, uint64_t otherwise,
+                     uint64_t max, uint64_t *ret) {
+    const char *text = s3f_query(call->request, name);
     *ret = otherwise;
     if (text && cairn_parse_u64(cairn_view_of(text), ret, NULL) != CAIRN_OK) {
-        cairn_s3f_refuse(call->reply, 400, "InvalidArgument", "%s is no number", name);
+        s3f_refuse(call->reply, 400, "InvalidArgument", "%s is no number", name);
         return false;
     }
     *ret = cairn_min_u64(*ret, max);
     return true;
 }
 
-void cairn_s3f_say_key(const struct cairn_s3f_call *call, const char *name, const char *key) {
+void s3f_say_key(const struct s3f_call *call, const char *name, const char *key) {
     struct cairn_buf *body = &call->reply->body;
-    cairn_s3f_say(body, "<%s>", name);
-    if (!cairn_s3f_query(call->request, "encoding-type")) {
-        cairn_s3f_say_xml(body, key);
+    s3f_say(body, "<%s>", name);
+    if (!s3f_query(call->request, "encoding-type")) {
+        s3f_say_xml(body, key);
     } else {
         for (; *key; key++) {
             bool plain = strchr("-._~/", *key) || (*key >= '0' && *key <= '9') ||
                          (*key >= 'A' && *key <= 'Z') || (*key >= 'a' && *key <= 'z');
-            cairn_s3f_say(body, plain ? "%c" : "%%%02X", (unsigned char)*key);
+            s3f_say(body, plain ? "%c" : "%%%02X", (unsigned char)*key);
         }
     }
-    cairn_s3f_say(body, "</%s>", name);
+    s3f_say(body, "</%s>", name);
 }
 
-void cairn_s3f_name_etag(const struct cairn_s3f_call *call, struct cairn_s3f_body *body) {
+void s3f_name_etag(const struct s3f_call *call, struct s3f_body *body) {
     const char *mode = call->request->etag_mode;
     uint64_t serial = ++call->server->state.serial;
     if (mode && !strcmp(mode, "opaque")) {
@@ -78,76 +74,73 @@ void cairn_s3f_name_etag(const struct cairn_s3f_call *call, struct cairn_s3f_bod
     }
 }
 
-void cairn_s3f_say_version(const struct cairn_s3f_call *call, const char *id) {
-    if (cairn_s3f_tells_versions(&call->server->state))
-        cairn_s3f_say(&call->reply->headers, "x-amz-version-id: %s\r\n", id);
+void s3f_say_version(const struct s3f_call *call, const char *id) {
+    if (s3f_tells_versions(&call->server->state))
+        s3f_say(&call->reply->headers, "x-amz-version-id: %s\r\n", id);
 }
 
-void cairn_s3f_say_etag(const struct cairn_s3f_call *call, const char *etag) {
+void s3f_say_etag(const struct s3f_call *call, const char *etag) {
     const char *mode = call->request->etag_mode;
     if (mode && !strcmp(mode, "none")) return;
     const char *quote = mode && !strcmp(mode, "bare") ? "" : "\"";
-    cairn_s3f_say(&call->reply->headers, "ETag: %s%s%s\r\n", quote, etag, quote);
+    s3f_say(&call->reply->headers, "ETag: %s%s%s\r\n", quote, etag, quote);
 }
 
-void cairn_s3f_metadata_of(const struct cairn_s3f_request *request, struct cairn_buf *ret) {
-    const char *type = cairn_s3f_header(request, "content-type");
-    cairn_s3f_say(ret, "Content-Type: %s\r\n", type && *type ? type : "binary/octet-stream");
+void s3f_metadata_of(const struct s3f_request *request, struct cairn_buf *ret) {
+    const char *type = s3f_header(request, "content-type");
+    s3f_say(ret, "Content-Type: %s\r\n", type && *type ? type : "binary/octet-stream");
     for (size_t i = 0; i < request->header_count; i++)
         if (!strncmp(request->headers[i].name, "x-amz-meta-", 11))
-            cairn_s3f_say(ret, "%s: %s\r\n", request->headers[i].name, request->headers[i].value);
+            s3f_say(ret, "%s: %s\r\n", request->headers[i].name, request->headers[i].value);
 }
 
-bool cairn_s3f_may_create(const struct cairn_s3f_call *call, bool honoured) {
-    const struct cairn_s3f_profile *profile = call->server->options.profile;
-    const char *none_match = cairn_s3f_header(call->request, "if-none-match");
-    if (cairn_s3f_header(call->request, "if-match") ||
-        (none_match && strcmp(none_match, "*") != 0)) {
-        cairn_s3f_refuse(call->reply, 501, "NotImplemented", "of conditions only * is taken");
+bool s3f_may_create(const struct s3f_call *call, bool honoured) {
+    const struct s3f_profile *profile = call->server->options.profile;
+    const char *none_match = s3f_header(call->request, "if-none-match");
+    if (s3f_header(call->request, "if-match") || (none_match && strcmp(none_match, "*") != 0)) {
+        s3f_refuse(call->reply, 501, "NotImplemented", "of conditions only * is taken");
         return false;
     }
     if (!none_match) return true;
     if (profile->create_refused) {
-        cairn_s3f_refuse(call->reply, profile->create_refused, "NotImplemented",
-                         "A header you provided implies functionality that is not implemented");
+        s3f_refuse(call->reply, profile->create_refused, "NotImplemented",
+                   "A header you provided implies functionality that is not implemented");
         return false;
     }
     if (!honoured ||
-        !cairn_s3f_object_find(&call->server->state, call->request->bucket, call->request->key))
+        !s3f_object_find(&call->server->state, call->request->bucket, call->request->key))
         return true;
-    cairn_s3f_refuse(call->reply, 412, "PreconditionFailed",
-                     "At least one of the pre-conditions you specified did not hold");
+    s3f_refuse(call->reply, 412, "PreconditionFailed",
+               "At least one of the pre-conditions you specified did not hold");
     return false;
 }
 
 /* ---- put ---- */
 
-void cairn_s3f_do_put(const struct cairn_s3f_call *call) {
-    struct cairn_s3f_state *state = &call->server->state;
-    const struct cairn_s3f_request *request = call->request;
-    const struct cairn_s3f_profile *profile = call->server->options.profile;
-    if (!cairn_s3f_may_create(call, profile->create_put)) return;
+void s3f_do_put(const struct s3f_call *call) {
+    struct s3f_state *state = &call->server->state;
+    const struct s3f_request *request = call->request;
+    const struct s3f_profile *profile = call->server->options.profile;
+    if (!s3f_may_create(call, profile->create_put)) return;
     CAIRN_AUTO(buf) metadata = {0};
-    cairn_s3f_metadata_of(request, &metadata);
-    struct cairn_s3f_object *object =
-        cairn_s3f_object_new(request->bucket, request->key, metadata.data, 1);
+    s3f_metadata_of(request, &metadata);
+    struct s3f_object *object = s3f_object_new(request->bucket, request->key, metadata.data, 1);
     object->bodies[0] = call->body;
     call->body->references++;
-    cairn_s3f_name_etag(call, call->body);
+    s3f_name_etag(call, call->body);
     object->size = call->body->size;
     object->crc32c = call->body->crc32c;
     cairn_text_copy(object->etag, sizeof object->etag, call->body->etag);
-    const char *checksum = cairn_s3f_header(request, "x-amz-checksum-crc32c");
+    const char *checksum = s3f_header(request, "x-amz-checksum-crc32c");
     call->reply->status = 200;
-    cairn_s3f_say_etag(call, object->etag);
+    s3f_say_etag(call, object->etag);
     if (checksum && profile->checksums) {
         cairn_text_copy(object->checksum, sizeof object->checksum, checksum);
-        cairn_s3f_say(&call->reply->headers,
-                      "x-amz-checksum-crc32c: %s\r\nx-amz-checksum-type: FULL_OBJECT\r\n",
-                      checksum);
+        s3f_say(&call->reply->headers,
+                "x-amz-checksum-crc32c: %s\r\nx-amz-checksum-type: FULL_OBJECT\r\n", checksum);
     }
-    cairn_s3f_object_store(state, object);
-    cairn_s3f_say_version(call, object->version_id);
+    s3f_object_store(state, object);
+    s3f_say_version(call, object->version_id);
 }
 
 /* ---- get and head ---- */
@@ -160,18 +153,17 @@ static bool etag_matches(const char *condition, const char *etag) {
 }
 
 /* True: go on. */
-static bool conditions_hold(const struct cairn_s3f_call *call,
-                            const struct cairn_s3f_object *object) {
-    const char *match = cairn_s3f_header(call->request, "if-match");
-    const char *none_match = cairn_s3f_header(call->request, "if-none-match");
+static bool conditions_hold(const struct s3f_call *call, const struct s3f_object *object) {
+    const char *match = s3f_header(call->request, "if-match");
+    const char *none_match = s3f_header(call->request, "if-none-match");
     if (match && !etag_matches(match, object->etag)) {
-        cairn_s3f_refuse(call->reply, 412, "PreconditionFailed",
-                         "At least one of the pre-conditions you specified did not hold");
+        s3f_refuse(call->reply, 412, "PreconditionFailed",
+                   "At least one of the pre-conditions you specified did not hold");
         return false;
     }
     if (none_match && etag_matches(none_match, object->etag)) {
         call->reply->status = 304;
-        cairn_s3f_say_etag(call, object->etag);
+        s3f_say_etag(call, object->etag);
         return false;
     }
     return true;
@@ -202,82 +194,75 @@ static int parse_range(const char *text, uint64_t size, uint64_t *ret_first, uin
     return first < size ? 1 : -1;
 }
 
-static bool take_range(const struct cairn_s3f_call *call, const struct cairn_s3f_object *object) {
-    const char *range = cairn_s3f_header(call->request, "range");
-    const char *condition = cairn_s3f_header(call->request, "if-range");
+static bool take_range(const struct s3f_call *call, const struct s3f_object *object) {
+    const char *range = s3f_header(call->request, "range");
+    const char *condition = s3f_header(call->request, "if-range");
     uint64_t first = 0, last = 0;
     call->reply->status = 200;
     call->reply->length = object->size;
-    if (!range || cairn_s3f_plan_find(call->plan, CAIRN_S3F_DO_IGNORE_RANGE) ||
+    if (!range || s3f_plan_find(call->plan, S3F_DO_IGNORE_RANGE) ||
         (condition && !etag_matches(condition, object->etag)))
         return true;
     if (parse_range(range, object->size, &first, &last) < 0) {
-        cairn_s3f_refuse(call->reply, 416, "InvalidRange",
-                         "The requested range is not satisfiable");
-        cairn_s3f_say(&call->reply->headers, "Content-Range: bytes */%" PRIu64 "\r\n",
-                      object->size);
+        s3f_refuse(call->reply, 416, "InvalidRange", "The requested range is not satisfiable");
+        s3f_say(&call->reply->headers, "Content-Range: bytes */%" PRIu64 "\r\n", object->size);
         return false;
     }
     call->reply->status = 206;
     call->reply->offset = first;
     call->reply->length = last - first + 1;
-    unsigned shift = cairn_s3f_plan_find(call->plan, CAIRN_S3F_DO_WRONG_RANGE) ? 1 : 0;
-    if (!cairn_s3f_plan_find(call->plan, CAIRN_S3F_DO_MULTIPART_RANGE))
-        cairn_s3f_say(&call->reply->headers,
-                      "Content-Range: bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64 "\r\n", first + shift,
-                      last + shift, object->size);
+    unsigned shift = s3f_plan_find(call->plan, S3F_DO_WRONG_RANGE) ? 1 : 0;
+    if (!s3f_plan_find(call->plan, S3F_DO_MULTIPART_RANGE))
+        s3f_say(&call->reply->headers,
+                "Content-Range: bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64 "\r\n", first + shift,
+                last + shift, object->size);
     return true;
 }
 
-void cairn_s3f_do_get(const struct cairn_s3f_call *call) {
-    const struct cairn_s3f_request *request = call->request;
-    struct cairn_s3f_reply *reply = call->reply;
-    struct cairn_s3f_object *object =
-        cairn_s3f_object_find(&call->server->state, request->bucket, request->key);
+void s3f_do_get(const struct s3f_call *call) {
+    const struct s3f_request *request = call->request;
+    struct s3f_reply *reply = call->reply;
+    struct s3f_object *object =
+        s3f_object_find(&call->server->state, request->bucket, request->key);
     if (!object) {
-        cairn_s3f_refuse(reply, 404, "NoSuchKey", "The specified key does not exist.");
-        if (cairn_s3f_version_newest(&call->server->state, request->bucket, request->key))
-            cairn_s3f_say(&reply->headers, "x-amz-delete-marker: true\r\n");
+        s3f_refuse(reply, 404, "NoSuchKey", "The specified key does not exist.");
+        if (s3f_version_newest(&call->server->state, request->bucket, request->key))
+            s3f_say(&reply->headers, "x-amz-delete-marker: true\r\n");
         return;
     }
     if (!conditions_hold(call, object) || !take_range(call, object)) return;
-    for (size_t i = 0; i < object->body_count && request->op == CAIRN_S3F_GET; i++)
-        if (object->size && !object->bodies[i]->bytes) {
-            cairn_s3f_refuse(reply, 501, "NotImplemented", "the bytes were not kept (--discard)");
-            return;
-        }
+    for (size_t i = 0; i < object->body_count && request->op == S3F_GET; i++)
+        REFUSE_IF(object->size && !object->bodies[i]->bytes, reply, 501, "NotImplemented",
+                  "the bytes were not kept (--discard)");
     char time[32];
-    cairn_s3f_time_http(object->modified_ms, time);
-    if (cairn_s3f_plan_find(call->plan, CAIRN_S3F_DO_MULTIPART_RANGE))
-        cairn_s3f_say(&reply->headers, "Content-Type: multipart/byteranges; boundary=s3fault\r\n%s",
-                      strstr(object->metadata, "\r\n") + 2);
+    s3f_time_http(object->modified_ms, time);
+    if (s3f_plan_find(call->plan, S3F_DO_MULTIPART_RANGE))
+        s3f_say(&reply->headers, "Content-Type: multipart/byteranges; boundary=s3fault\r\n%s",
+                strstr(object->metadata, "\r\n") + 2);
     else
-        cairn_s3f_say(&reply->headers, "%s", object->metadata);
-    cairn_s3f_say(&reply->headers, "Last-Modified: %s\r\nAccept-Ranges: bytes\r\n", time);
-    cairn_s3f_say_etag(call, object->etag);
-    cairn_s3f_say_version(call, object->version_id);
-    const char *mode = cairn_s3f_header(request, "x-amz-checksum-mode");
+        s3f_say(&reply->headers, "%s", object->metadata);
+    s3f_say(&reply->headers, "Last-Modified: %s\r\nAccept-Ranges: bytes\r\n", time);
+    s3f_say_etag(call, object->etag);
+    s3f_say_version(call, object->version_id);
+    const char *mode = s3f_header(request, "x-amz-checksum-mode");
     if (mode && !strcmp(mode, "ENABLED") && object->checksum[0] && reply->status == 200)
-        cairn_s3f_say(&reply->headers, "x-amz-checksum-crc32c: %s\r\nx-amz-checksum-type: %s\r\n",
-                      object->checksum, object->checksum_type);
+        s3f_say(&reply->headers, "x-amz-checksum-crc32c: %s\r\nx-amz-checksum-type: %s\r\n",
+                object->checksum, object->checksum_type);
     reply->object = object;
     object->references++;
 }
 
 /* ---- delete ---- */
 
-void cairn_s3f_do_delete(const struct cairn_s3f_call *call) {
-    const struct cairn_s3f_request *request = call->request;
-    struct cairn_s3f_deleted deleted;
-    cairn_s3f_version_delete(&call->server->state, request->bucket, request->key,
-                             cairn_s3f_query(request, "versionId"), &deleted);
-    if (deleted.locked) {
-        cairn_s3f_refuse(call->reply, 403, "AccessDenied", LOCKED);
-        return;
-    }
+void s3f_do_delete(const struct s3f_call *call) {
+    const struct s3f_request *request = call->request;
+    struct s3f_deleted deleted;
+    s3f_version_delete(&call->server->state, request->bucket, request->key,
+                       s3f_query(request, "versionId"), &deleted);
+    REFUSE_IF(deleted.locked, call->reply, 403, "AccessDenied", LOCKED);
     call->reply->status = 204;
-    if (deleted.id[0]) cairn_s3f_say_version(call, deleted.id);
-    if (deleted.marker) cairn_s3f_say(&call->reply->headers, "x-amz-delete-marker: true\r\n");
+    if (deleted.id[0]) s3f_say_version(call, deleted.id);
+    if (deleted.marker) s3f_say(&call->reply->headers, "x-amz-delete-marker: true\r\n");
 }
 
 struct deletion {
@@ -309,7 +294,7 @@ static bool on_deletion(void *owner, const char *path, const char *value) {
 }
 
 /* delete-error=CODE: the first key; delete-error=CODE@GLOB: those that match. */
-static bool is_failing(const struct cairn_s3f_action *failing, size_t index, const char *key,
+static bool is_failing(const struct s3f_action *failing, size_t index, const char *key,
                        char ret_code[64]) {
     if (!failing) return false;
     const char *glob = strchr(failing->text, '@');
@@ -318,47 +303,45 @@ static bool is_failing(const struct cairn_s3f_action *failing, size_t index, con
 }
 
 /* The element of one key is open: which version it was, and what was made of it. */
-static void say_deleted(const struct cairn_s3f_call *call, const char *asked,
-                        const struct cairn_s3f_deleted *deleted) {
+static void say_deleted(const struct s3f_call *call, const char *asked,
+                        const struct s3f_deleted *deleted) {
     struct cairn_buf *body = &call->reply->body;
     if (asked) {
-        cairn_s3f_say(body, "<VersionId>");
-        cairn_s3f_say_xml(body, asked);
-        cairn_s3f_say(body, "</VersionId>");
+        s3f_say(body, "<VersionId>");
+        s3f_say_xml(body, asked);
+        s3f_say(body, "</VersionId>");
     }
     if (!deleted || !deleted->marker) return;
-    cairn_s3f_say(body, "<DeleteMarker>true</DeleteMarker><DeleteMarkerVersionId>");
-    cairn_s3f_say_xml(body, deleted->id);
-    cairn_s3f_say(body, "</DeleteMarkerVersionId>");
+    s3f_say(body, "<DeleteMarker>true</DeleteMarker><DeleteMarkerVersionId>");
+    s3f_say_xml(body, deleted->id);
+    s3f_say(body, "</DeleteMarkerVersionId>");
 }
 
-static void delete_each(const struct cairn_s3f_call *call, const struct deletion *deletion) {
-    const struct cairn_s3f_action *failing =
-        cairn_s3f_plan_find(call->plan, CAIRN_S3F_DO_DELETE_ERROR);
+static void delete_each(const struct s3f_call *call, const struct deletion *deletion) {
+    const struct s3f_action *failing = s3f_plan_find(call->plan, S3F_DO_DELETE_ERROR);
     struct cairn_buf *body = &call->reply->body;
     char code[64];
-    cairn_s3f_begin_xml(call->reply, "DeleteResult");
+    s3f_begin_xml(call->reply, "DeleteResult");
     for (size_t i = 0; i < deletion->count; i++) {
         const char *key = deletion->items[i].key, *version = deletion->items[i].version;
         const char *why = "by rule";
-        struct cairn_s3f_deleted deleted = {0};
+        struct s3f_deleted deleted = {0};
         bool failed = is_failing(failing, i, key, code);
         if (!failed)
-            cairn_s3f_version_delete(&call->server->state, call->request->bucket, key, version,
-                                     &deleted);
+            s3f_version_delete(&call->server->state, call->request->bucket, key, version, &deleted);
         if (deleted.locked) {
             snprintf(code, sizeof code, "AccessDenied");
             why = LOCKED;
             failed = true;
         }
         if (!failed && deletion->quiet) continue;
-        cairn_s3f_say(body, failed ? "<Error>" : "<Deleted>");
-        cairn_s3f_say_key(call, "Key", key);
+        s3f_say(body, failed ? "<Error>" : "<Deleted>");
+        s3f_say_key(call, "Key", key);
         say_deleted(call, version, failed ? NULL : &deleted);
-        if (failed) cairn_s3f_say(body, "<Code>%s</Code><Message>%s</Message>", code, why);
-        cairn_s3f_say(body, failed ? "</Error>" : "</Deleted>");
+        if (failed) s3f_say(body, "<Code>%s</Code><Message>%s</Message>", code, why);
+        s3f_say(body, failed ? "</Error>" : "</Deleted>");
     }
-    cairn_s3f_say(body, "</DeleteResult>");
+    s3f_say(body, "</DeleteResult>");
 }
 
 static bool are_named(const struct deletion *deletion) {
@@ -367,22 +350,18 @@ static bool are_named(const struct deletion *deletion) {
     return deletion->count > 0;
 }
 
-void cairn_s3f_do_delete_many(const struct cairn_s3f_call *call) {
-    static const char *const proofs[] = {"content-md5", "x-amz-checksum-crc32c",
-                                         "x-amz-checksum-crc32"};
+void s3f_do_delete_many(const struct s3f_call *call) {
     struct deletion deletion = {0};
     bool proven = false;
-    for (size_t i = 0; i < CAIRN_COUNT(proofs); i++)
-        proven = proven || cairn_s3f_header(call->request, proofs[i]);
-    const struct cairn_s3f_body *body = call->body;
+    EACH_TEXT(text, "content-md5", "x-amz-checksum-crc32c", "x-amz-checksum-crc32")
+        proven = proven || s3f_header(call->request, text);
+    const struct s3f_body *body = call->body;
     if (!proven) {
-        cairn_s3f_refuse(call->reply, 400, "InvalidRequest",
-                         "Content-MD5 or a checksum is missing");
+        s3f_refuse(call->reply, 400, "InvalidRequest", "Content-MD5 or a checksum is missing");
     } else if (!body ||
-               !cairn_s3f_xml_read((const char *)body->bytes, body->size, on_deletion, &deletion) ||
+               !s3f_xml_read((const char *)body->bytes, body->size, on_deletion, &deletion) ||
                !are_named(&deletion)) {
-        cairn_s3f_refuse(call->reply, 400, "MalformedXML",
-                         "The XML you provided was not well-formed");
+        s3f_refuse(call->reply, 400, "MalformedXML", "The XML you provided was not well-formed");
     } else {
         delete_each(call, &deletion);
     }

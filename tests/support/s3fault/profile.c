@@ -18,7 +18,7 @@
             objs, upls, rep, crc32, root)                                                          \
     {name, PART_MIN, parts, sums, no_sum, full, put, cmpl, no_if, again, some, pre, objs, upls,    \
      rep, equal, reg, crc32, root, gone}
-static const struct cairn_s3f_profile profiles[] = {
+static const struct s3f_profile profiles[] = {
     /*   name           parts  sums full put cmpl again some pre reg equal no sum no if  gone        objs upls rep crc32 root */
     ROW("aws",          10000, 1,   1,   1,  1,   1,    1,   1,  1,  0,    0,     0,   GONE,         0,   0,   0,  0,    ""),
     ROW("minio",        10000, 1,   1,   1,  1,   0,    1,   0,  0,  0,    0,     0,   GONE,         0,   0,   0,  0,    ""),
@@ -33,7 +33,7 @@ static const struct cairn_s3f_profile profiles[] = {
 };
 /* clang-format on */
 
-const struct cairn_s3f_profile *cairn_s3f_profile_find(const char *name) {
+const struct s3f_profile *s3f_profile_find(const char *name) {
     for (size_t i = 0; i < CAIRN_COUNT(profiles); i++)
         if (!strcmp(profiles[i].name, name)) return &profiles[i];
     return NULL;

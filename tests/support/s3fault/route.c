@@ -1,44 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* route: method, path and query become an operation; what no operation knows is refused. */
-#include "common/text.h"
 #include "tests/support/s3fault/server.h"
 
 struct route {
     const char *method;
     bool has_key;
     const char *marker; /* a parameter that must be there; "" when none may decide */
-    enum cairn_s3f_op op;
+    enum s3f_op op;
     const char *parameters; /* all that it takes, each between blanks */
 };
 
 static const struct route routes[] = {
-    {"PUT", true, "uploadId", CAIRN_S3F_PART, " uploadId partNumber "},
-    {"PUT", true, "", CAIRN_S3F_PUT, " "},
-    {"GET", true, "uploadId", CAIRN_S3F_PARTS,
-     " uploadId max-parts part-number-marker encoding-type "},
-    {"GET", true, "", CAIRN_S3F_GET, " "},
-    {"HEAD", true, "", CAIRN_S3F_HEAD, " "},
-    {"DELETE", true, "uploadId", CAIRN_S3F_ABORT, " uploadId "},
-    {"DELETE", true, "versionId", CAIRN_S3F_DELETE_VERSION, " versionId "},
-    {"DELETE", true, "", CAIRN_S3F_DELETE, " "},
-    {"POST", true, "uploads", CAIRN_S3F_CREATE, " uploads "},
-    {"POST", true, "uploadId", CAIRN_S3F_COMPLETE, " uploadId "},
-    {"GET", false, "list-type", CAIRN_S3F_LIST,
+    {"PUT", true, "uploadId", S3F_PART, " uploadId partNumber "},
+    {"PUT", true, "", S3F_PUT, " "},
+    {"GET", true, "uploadId", S3F_PARTS, " uploadId max-parts part-number-marker encoding-type "},
+    {"GET", true, "", S3F_GET, " "},
+    {"HEAD", true, "", S3F_HEAD, " "},
+    {"DELETE", true, "uploadId", S3F_ABORT, " uploadId "},
+    {"DELETE", true, "versionId", S3F_DELETE_VERSION, " versionId "},
+    {"DELETE", true, "", S3F_DELETE, " "},
+    {"POST", true, "uploads", S3F_CREATE, " uploads "},
+    {"POST", true, "uploadId", S3F_COMPLETE, " uploadId "},
+    {"GET", false, "list-type", S3F_LIST,
      " list-type prefix max-keys continuation-token start-after encoding-type fetch-owner "
      "delimiter "},
-    {"GET", false, "uploads", CAIRN_S3F_UPLOADS,
+    {"GET", false, "uploads", S3F_UPLOADS,
      " uploads prefix max-uploads key-marker upload-id-marker encoding-type delimiter "},
-    {"GET", false, "versions", CAIRN_S3F_VERSIONS,
+    {"GET", false, "versions", S3F_VERSIONS,
      " versions prefix max-keys key-marker version-id-marker encoding-type delimiter "},
-    {"GET", false, "location", CAIRN_S3F_LOCATION, " location "},
-    {"GET", false, "versioning", CAIRN_S3F_VERSIONING, " versioning "},
-    {"GET", false, "lifecycle", CAIRN_S3F_LIFECYCLE, " lifecycle "},
-    {"GET", false, "object-lock", CAIRN_S3F_OBJECT_LOCK, " object-lock "},
-    {"PUT", false, "lifecycle", CAIRN_S3F_LIFECYCLE_PUT, " lifecycle "},
-    {"POST", false, "delete", CAIRN_S3F_DELETE_MANY, " delete "},
-    {"HEAD", false, "", CAIRN_S3F_BUCKET_HEAD, " "},
-    {"PUT", false, "", CAIRN_S3F_BUCKET_CREATE, " "},
-    {"DELETE", false, "", CAIRN_S3F_BUCKET_DELETE, " "},
+    {"GET", false, "location", S3F_LOCATION, " location "},
+    {"GET", false, "versioning", S3F_VERSIONING, " versioning "},
+    {"GET", false, "lifecycle", S3F_LIFECYCLE, " lifecycle "},
+    {"GET", false, "object-lock", S3F_OBJECT_LOCK, " object-lock "},
+    {"PUT", false, "lifecycle", S3F_LIFECYCLE_PUT, " lifecycle "},
+    {"POST", false, "delete", S3F_DELETE_MANY, " delete "},
+    {"HEAD", false, "", S3F_BUCKET_HEAD, " "},
+    {"PUT", false, "", S3F_BUCKET_CREATE, " "},
+    {"DELETE", false, "", S3F_BUCKET_DELETE, " "},
 };
 
 /* Headers of S3 that are understood; any other x-amz-* is refused, since ignoring it could break
@@ -59,12 +57,12 @@ static bool is_listed(const char *list, const char *name) {
     return strstr(list, word) != NULL;
 }
 
-static bool refuse_unknown(const struct cairn_s3f_request *request, const struct route *route,
-                           struct cairn_s3f_reply *reply) {
+static bool refuse_unknown(const struct s3f_request *request, const struct route *route,
+                           struct s3f_reply *reply) {
     for (size_t i = 0; i < request->query_count; i++) {
         const char *name = request->query[i].name;
         if (!strncasecmp(name, "X-Amz-", 6) || is_listed(route->parameters, name)) continue;
-        cairn_s3f_refuse(reply, 400, "InvalidArgument", "parameter %s is not known here", name);
+        s3f_refuse(reply, 400, "InvalidArgument", "parameter %s is not known here", name);
         return false;
     }
     for (size_t i = 0; i < request->header_count; i++) {
@@ -72,16 +70,16 @@ static bool refuse_unknown(const struct cairn_s3f_request *request, const struct
         if (strncmp(name, "x-amz-", 6) != 0 || !strncmp(name, "x-amz-meta-", 11) ||
             is_listed(known_headers, name))
             continue;
-        cairn_s3f_refuse(reply, 501, "NotImplemented", "header %s is not known here", name);
+        s3f_refuse(reply, 501, "NotImplemented", "header %s is not known here", name);
         return false;
     }
     return true;
 }
 
 /* "/bucket/key", or "/key" at a host that begins with a bucket's name. */
-static bool split_path(struct cairn_s3f_server *server, struct cairn_s3f_request *request) {
+static bool split_path(struct s3f_server *server, struct s3f_request *request) {
     CAIRN_HOLD(&server->lock);
-    const char *host = cairn_s3f_header(request, "host"), *path = request->path + 1;
+    const char *host = s3f_header(request, "host"), *path = request->path + 1;
     for (size_t i = 0; i < server->state.bucket_count; i++) {
         const char *bucket = server->state.buckets[i];
         size_t size = strlen(bucket);
@@ -98,41 +96,40 @@ static bool split_path(struct cairn_s3f_server *server, struct cairn_s3f_request
     return strlen(request->key) <= 1024;
 }
 
-static bool take_part_number(struct cairn_s3f_request *request, struct cairn_s3f_reply *reply) {
-    const char *text = cairn_s3f_query(request, "partNumber");
+static bool take_part_number(struct s3f_request *request, struct s3f_reply *reply) {
+    const char *text = s3f_query(request, "partNumber");
     uint64_t number = 0;
     if (text && cairn_parse_u64(cairn_view_of(text), &number, NULL) == CAIRN_OK && number >= 1 &&
         number <= 10000) {
         request->part_number = (uint32_t)number;
         return true;
     }
-    cairn_s3f_refuse(reply, 400, "InvalidArgument",
-                     "Part number must be an integer between 1 and 10000, inclusive");
+    s3f_refuse(reply, 400, "InvalidArgument",
+               "Part number must be an integer between 1 and 10000, inclusive");
     return false;
 }
 
-bool cairn_s3f_route(struct cairn_s3f_server *server, struct cairn_s3f_request *request,
-                     struct cairn_s3f_reply *reply) {
-    request->op = CAIRN_S3F_UNKNOWN;
+bool s3f_route(struct s3f_server *server, struct s3f_request *request, struct s3f_reply *reply) {
+    request->op = S3F_UNKNOWN;
     request->key = "";
     if (!split_path(server, request)) {
-        cairn_s3f_refuse(reply, 400, "InvalidBucketName", "the bucket or key is too long");
+        s3f_refuse(reply, 400, "InvalidBucketName", "the bucket or key is too long");
         return false;
     }
     if (!request->bucket[0] && !strcmp(request->method, "GET")) {
-        request->op = CAIRN_S3F_BUCKETS;
+        request->op = S3F_BUCKETS;
         return true;
     }
-    request->upload_id = cairn_s3f_query(request, "uploadId");
+    request->upload_id = s3f_query(request, "uploadId");
     for (size_t i = 0; i < CAIRN_COUNT(routes); i++) {
         const struct route *route = &routes[i];
         if (strcmp(route->method, request->method) != 0 || route->has_key != (*request->key != 0))
             continue;
-        if (*route->marker && !cairn_s3f_query(request, route->marker)) continue;
+        if (*route->marker && !s3f_query(request, route->marker)) continue;
         request->op = route->op;
         if (!refuse_unknown(request, route, reply)) return false;
-        return request->op != CAIRN_S3F_PART || take_part_number(request, reply);
+        return request->op != S3F_PART || take_part_number(request, reply);
     }
-    cairn_s3f_refuse(reply, 405, "MethodNotAllowed", "no such operation");
+    s3f_refuse(reply, 405, "MethodNotAllowed", "no such operation");
     return false;
 }

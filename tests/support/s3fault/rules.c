@@ -12,14 +12,14 @@
 #define SEEN_SLOTS 4096 /* of each=, per rule; a power of two */
 
 struct rule {
-    uint64_t ops;                               /* one bit per operation */
-    char key[512], at[CAIRN_S3F_ADDRESS_BYTES]; /* at "": any address */
+    uint64_t ops;                         /* one bit per operation */
+    char key[512], at[S3F_ADDRESS_BYTES]; /* at "": any address */
     uint32_t part_first, part_last;
     uint64_t nth_first, nth_last; /* 0, 0: all */
     bool nth_each;                /* counted per key and part */
     uint64_t every;
     double chance; /* negative: always */
-    struct cairn_s3f_plan plan;
+    struct s3f_plan plan;
     uint64_t matched, acted;
     struct {
         uint64_t hash, count;
@@ -28,12 +28,12 @@ struct rule {
 struct cairn_s3f_rules {
     uint64_t seed;
     size_t count;
-    struct rule rules[CAIRN_S3F_RULES_MAX];
+    struct rule rules[S3F_RULES_MAX];
 };
 
 static const char *const op_names[] = {
 #define NAME(name, text) text,
-    CAIRN_S3F_OPS(NAME)
+    S3F_OPS(NAME)
 #undef NAME
 };
 
@@ -43,22 +43,21 @@ static const struct {
     enum value value;
 } action_names[] = {
 #define ROW(name, text, value) {text, value},
-    CAIRN_S3F_ACTIONS(ROW)
+    S3F_ACTIONS(ROW)
 #undef ROW
 };
 
-const char *cairn_s3f_op_name(enum cairn_s3f_op op) {
+const char *s3f_op_name(enum s3f_op op) {
     return op_names[op];
 }
 
-const struct cairn_s3f_action *cairn_s3f_plan_find(const struct cairn_s3f_plan *plan,
-                                                   enum cairn_s3f_action_kind kind) {
+const struct s3f_action *s3f_plan_find(const struct s3f_plan *plan, enum s3f_action_kind kind) {
     for (size_t i = 0; i < plan->count; i++)
         if (plan->actions[i].kind == kind) return &plan->actions[i];
     return NULL;
 }
 
-uint64_t cairn_s3f_place(const struct cairn_s3f_action *action, uint64_t size) {
+uint64_t s3f_place(const struct s3f_action *action, uint64_t size) {
     uint64_t number = (uint64_t)action->number;
     if (action->percent)
         number = number >= 100 ? size : size / 100 * number + size % 100 * number / 100;
@@ -97,14 +96,14 @@ static bool parse_ops(char *text, uint64_t *ret) {
     char *rest = text;
     for (char *name = strsep(&rest, "|"); name; name = strsep(&rest, "|")) {
         bool known = false;
-        for (unsigned i = 0; i < CAIRN_S3F_OP_COUNT; i++)
+        for (unsigned i = 0; i < S3F_OP_COUNT; i++)
             if (!strcmp(name, op_names[i])) {
                 *ret |= UINT64_C(1) << i;
                 known = true;
             }
         /* Every operation, but not the making of connections, which is no request. */
         if (!strcmp(name, "*"))
-            *ret |= ~(UINT64_C(1) << CAIRN_S3F_CONNECT);
+            *ret |= ~(UINT64_C(1) << S3F_CONNECT);
         else if (!known)
             return false;
     }
@@ -141,7 +140,7 @@ static bool parse_selector(struct rule *rule, char *word) {
 }
 
 /* "h10", "-1", "50%", "7/250" */
-static bool parse_place(const char *text, struct cairn_s3f_action *ret) {
+static bool parse_place(const char *text, struct s3f_action *ret) {
     if (*text == 'h') {
         ret->in_head = true;
         text++;
@@ -165,14 +164,14 @@ static bool parse_place(const char *text, struct cairn_s3f_action *ret) {
     return *end == '\0';
 }
 
-static bool parse_action(char *word, struct cairn_s3f_action *ret) {
+static bool parse_action(char *word, struct s3f_action *ret) {
     size_t size = strcspn(word, "=@");
     char sign = word[size];
     char *value = word + size + (sign ? 1 : 0);
     word[size] = '\0';
-    for (unsigned i = 0; i < CAIRN_S3F_ACTION_COUNT; i++) {
+    for (unsigned i = 0; i < S3F_ACTION_COUNT; i++) {
         if (strcmp(word, action_names[i].name) != 0) continue;
-        *ret = (struct cairn_s3f_action){.kind = (enum cairn_s3f_action_kind)i};
+        *ret = (struct s3f_action){.kind = (enum s3f_action_kind)i};
         if (!cairn_text_copy(ret->text, sizeof ret->text, value)) return false;
         char *end;
         ret->number = strtoll(value, &end, 10);
@@ -201,7 +200,7 @@ static enum cairn_code parse_rule(struct rule *rule, char *line, struct cairn_er
     char *colon = find_colon(line);
     if (!colon) return cairn_fail(err, CAIRN_INVALID, "no \" : \" before the actions: %s", line);
     *colon = '\0';
-    *rule = (struct rule){.ops = ~(UINT64_C(1) << CAIRN_S3F_CONNECT), .key = "*", .chance = -1};
+    *rule = (struct rule){.ops = ~(UINT64_C(1) << S3F_CONNECT), .key = "*", .chance = -1};
     char *rest = trimmed(line);
     for (char *word = strsep(&rest, " \t"); word; word = strsep(&rest, " \t"))
         if (*word && strcmp(word, "*") != 0 && !parse_selector(rule, word))
@@ -209,8 +208,8 @@ static enum cairn_code parse_rule(struct rule *rule, char *line, struct cairn_er
     rest = trimmed(colon + 1);
     cairn_text_copy(rule->plan.text, sizeof rule->plan.text, rest);
     for (char *word = strsep(&rest, ","); word; word = strsep(&rest, ",")) {
-        if (rule->plan.count == CAIRN_S3F_ACTIONS_MAX)
-            return cairn_fail(err, CAIRN_INVALID, "more than %d actions", CAIRN_S3F_ACTIONS_MAX);
+        if (rule->plan.count == S3F_ACTIONS_MAX)
+            return cairn_fail(err, CAIRN_INVALID, "more than %d actions", S3F_ACTIONS_MAX);
         word = trimmed(word);
         if (!parse_action(word, &rule->plan.actions[rule->plan.count++]))
             return cairn_fail(err, CAIRN_INVALID, "\"%s\" is no action, or its value is wrong",
@@ -221,8 +220,8 @@ static enum cairn_code parse_rule(struct rule *rule, char *line, struct cairn_er
     return rule->seen ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a rule");
 }
 
-enum cairn_code cairn_s3f_rules_new(const char *text, uint64_t seed, struct cairn_s3f_rules **ret,
-                                    struct cairn_error *err) {
+enum cairn_code s3f_rules_new(const char *text, uint64_t seed, struct cairn_s3f_rules **ret,
+                              struct cairn_error *err) {
     CAIRN_AUTO_PTR(s3f_rules) rules = calloc(1, sizeof *rules);
     CAIRN_AUTO_HEAP char *copy = strdup(text);
     if (!rules || !copy) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for rules");
@@ -234,8 +233,8 @@ enum cairn_code cairn_s3f_rules_new(const char *text, uint64_t seed, struct cair
         line[strcspn(line, "#")] = '\0';
         line = trimmed(line);
         if (!*line) continue;
-        if (rules->count == CAIRN_S3F_RULES_MAX)
-            return cairn_fail(err, CAIRN_INVALID, "more than %d rules", CAIRN_S3F_RULES_MAX);
+        if (rules->count == S3F_RULES_MAX)
+            return cairn_fail(err, CAIRN_INVALID, "more than %d rules", S3F_RULES_MAX);
         enum cairn_code code = parse_rule(&rules->rules[rules->count++], line, err);
         if (code) return cairn_within(err, code, "rule %u", number);
     }
@@ -259,7 +258,7 @@ static uint64_t mixed(uint64_t z) {
 }
 
 /* How often this rule has met that key and part, with this time; a full table counts as one. */
-static uint64_t count_each(struct rule *rule, const struct cairn_s3f_subject *subject) {
+static uint64_t count_each(struct rule *rule, const struct s3f_subject *subject) {
     uint64_t hash = UINT64_C(0xcbf29ce484222325) ^ subject->part_number;
     for (const char *c = subject->key; *c; c++)
         hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
@@ -272,7 +271,7 @@ static uint64_t count_each(struct rule *rule, const struct cairn_s3f_subject *su
     return 1;
 }
 
-static bool selects(const struct rule *rule, const struct cairn_s3f_subject *subject) {
+static bool selects(const struct rule *rule, const struct s3f_subject *subject) {
     if (!(rule->ops >> subject->op & 1)) return false;
     if (rule->part_last &&
         (subject->part_number < rule->part_first || subject->part_number > rule->part_last))
@@ -281,7 +280,7 @@ static bool selects(const struct rule *rule, const struct cairn_s3f_subject *sub
     return fnmatch(rule->key, subject->key, 0) == 0;
 }
 
-static bool is_its_turn(struct rule *rule, const struct cairn_s3f_subject *subject, uint64_t seed) {
+static bool is_its_turn(struct rule *rule, const struct s3f_subject *subject, uint64_t seed) {
     uint64_t count = rule->nth_each ? count_each(rule, subject) : rule->matched;
     if (rule->nth_last && (count < rule->nth_first || count > rule->nth_last)) return false;
     if (rule->every && count % rule->every != 0) return false;
@@ -290,8 +289,8 @@ static bool is_its_turn(struct rule *rule, const struct cairn_s3f_subject *subje
     return drawn < rule->chance;
 }
 
-void cairn_s3f_rules_match(struct cairn_s3f_rules *rules, const struct cairn_s3f_subject *subject,
-                           struct cairn_s3f_plan *ret) {
+void s3f_rules_match(struct cairn_s3f_rules *rules, const struct s3f_subject *subject,
+                     struct s3f_plan *ret) {
     ret->rule = -1;
     ret->count = 0;
     ret->text[0] = '\0';
@@ -306,12 +305,12 @@ void cairn_s3f_rules_match(struct cairn_s3f_rules *rules, const struct cairn_s3f
     }
 }
 
-size_t cairn_s3f_rules_count(const struct cairn_s3f_rules *rules) {
+size_t s3f_rules_count(const struct cairn_s3f_rules *rules) {
     return rules->count;
 }
 
-void cairn_s3f_rules_told(const struct cairn_s3f_rules *rules, size_t index, uint64_t *ret_matched,
-                          uint64_t *ret_acted) {
+void s3f_rules_told(const struct cairn_s3f_rules *rules, size_t index, uint64_t *ret_matched,
+                    uint64_t *ret_acted) {
     *ret_matched = rules->rules[index].matched;
     *ret_acted = rules->rules[index].acted;
 }

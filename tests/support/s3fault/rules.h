@@ -8,7 +8,7 @@
  *          2   every rule counts the requests that match it; of those whose turn it is, the first
  *              rule written acts.
  *          3   a text with one bad word is refused whole, and the line is named.
- * Limits:  CAIRN_S3F_RULES_MAX rules of CAIRN_S3F_ACTIONS_MAX actions.
+ * Limits:  S3F_RULES_MAX rules of S3F_ACTIONS_MAX actions.
  * Threads: the server's lock.
  * Next:    README.md beside this file has the language and every action.
  *
@@ -18,12 +18,12 @@
 
 #include "common/error.h"
 
-#define CAIRN_S3F_RULES_MAX 64
-#define CAIRN_S3F_ACTIONS_MAX 8
-#define CAIRN_S3F_ADDRESS_BYTES 48 /* of an address as text */
+#define S3F_RULES_MAX 64
+#define S3F_ACTIONS_MAX 8
+#define S3F_ADDRESS_BYTES 48 /* of an address as text */
 
 /* operation: name in rules and journal */
-#define CAIRN_S3F_OPS(X)                                                                           \
+#define S3F_OPS(X)                                                                                 \
     X(CONNECT, "connect")                                                                          \
     X(PUT, "put")                                                                                  \
     X(GET, "get")                                                                                  \
@@ -50,19 +50,20 @@
     X(LIFECYCLE_PUT, "lifecycle-put")                                                              \
     X(UNKNOWN, "unknown")
 
-enum cairn_s3f_op {
-#define CAIRN_S3F_OP_ENUM(name, text) CAIRN_S3F_##name,
-    CAIRN_S3F_OPS(CAIRN_S3F_OP_ENUM)
-#undef CAIRN_S3F_OP_ENUM
-        CAIRN_S3F_OP_COUNT
+enum s3f_op {
+#define S3F_OP_ENUM(name, text) S3F_##name,
+    S3F_OPS(S3F_OP_ENUM)
+#undef S3F_OP_ENUM
+        S3F_OP_COUNT
 };
-const char *cairn_s3f_op_name(enum cairn_s3f_op op);
+const char *s3f_op_name(enum s3f_op op);
 
 /* action: name, what stands behind it: none, number (=N), text (=...), place (@N) */
-#define CAIRN_S3F_ACTIONS(X)                                                                       \
+#define S3F_ACTIONS(X)                                                                             \
     X(STATUS, "status", TEXT)                                                                      \
     X(APPLY, "apply", NONE)                                                                        \
     X(DELAY, "delay", NUMBER)                                                                      \
+    X(HELD, "held", NONE)                                                                          \
     X(STALL, "stall", PLACE)                                                                       \
     X(RST, "rst", PLACE)                                                                           \
     X(FIN, "fin", PLACE)                                                                           \
@@ -112,15 +113,15 @@ const char *cairn_s3f_op_name(enum cairn_s3f_op op);
     X(CLOSE, "close", NONE)                                                                        \
     X(PASS, "pass", NONE)
 
-enum cairn_s3f_action_kind {
-#define CAIRN_S3F_ACTION_ENUM(name, text, value) CAIRN_S3F_DO_##name,
-    CAIRN_S3F_ACTIONS(CAIRN_S3F_ACTION_ENUM)
-#undef CAIRN_S3F_ACTION_ENUM
-        CAIRN_S3F_ACTION_COUNT
+enum s3f_action_kind {
+#define S3F_ACTION_ENUM(name, text, value) S3F_DO_##name,
+    S3F_ACTIONS(S3F_ACTION_ENUM)
+#undef S3F_ACTION_ENUM
+        S3F_ACTION_COUNT
 };
 
-struct cairn_s3f_action {
-    enum cairn_s3f_action_kind kind;
+struct s3f_action {
+    enum s3f_action_kind kind;
     int64_t number;
     bool in_head, percent, from_end; /* of a place: @h10, @50%, @-1 */
     uint32_t ms;                     /* @N/MS: a stall ends after so long; 0: never */
@@ -128,32 +129,31 @@ struct cairn_s3f_action {
 };
 
 /* What one request meets: a copy, since rules may be replaced while it is under way. */
-struct cairn_s3f_plan {
+struct s3f_plan {
     int rule; /* -1: none */
     size_t count;
-    struct cairn_s3f_action actions[CAIRN_S3F_ACTIONS_MAX];
+    struct s3f_action actions[S3F_ACTIONS_MAX];
     char text[256]; /* the actions as they were written, for the journal */
 };
-const struct cairn_s3f_action *cairn_s3f_plan_find(const struct cairn_s3f_plan *plan,
-                                                   enum cairn_s3f_action_kind kind);
+const struct s3f_action *s3f_plan_find(const struct s3f_plan *plan, enum s3f_action_kind kind);
 /* An action's place as a byte offset into `size` bytes; at most size. */
-uint64_t cairn_s3f_place(const struct cairn_s3f_action *action, uint64_t size);
+uint64_t s3f_place(const struct s3f_action *action, uint64_t size);
 
-struct cairn_s3f_subject {
-    enum cairn_s3f_op op;
+struct s3f_subject {
+    enum s3f_op op;
     const char *key;
     uint32_t part_number;
     const char *local; /* the address of ours that it came to */
 };
 struct cairn_s3f_rules;
 /* Rules are lines, or parted by ';'. '#' begins a comment. */
-enum cairn_code cairn_s3f_rules_new(const char *text, uint64_t seed, struct cairn_s3f_rules **ret,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code s3f_rules_new(const char *text, uint64_t seed, struct cairn_s3f_rules **ret,
+                              struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_s3f_rules_free(struct cairn_s3f_rules *rules);
 CAIRN_DEFINE_AUTO_PTR(s3f_rules);
-void cairn_s3f_rules_match(struct cairn_s3f_rules *rules, const struct cairn_s3f_subject *subject,
-                           struct cairn_s3f_plan *ret);
-size_t cairn_s3f_rules_count(const struct cairn_s3f_rules *rules);
+void s3f_rules_match(struct cairn_s3f_rules *rules, const struct s3f_subject *subject,
+                     struct s3f_plan *ret);
+size_t s3f_rules_count(const struct cairn_s3f_rules *rules);
 /* How often a rule matched and how often it acted. */
-void cairn_s3f_rules_told(const struct cairn_s3f_rules *rules, size_t index, uint64_t *ret_matched,
-                          uint64_t *ret_acted);
+void s3f_rules_told(const struct cairn_s3f_rules *rules, size_t index, uint64_t *ret_matched,
+                    uint64_t *ret_acted);

@@ -14,10 +14,10 @@
 #include "tests/support/s3fault/server.h"
 
 /* Replaces the reply by what the rule wants said instead; false: no rule does. */
-bool cairn_s3f_override(const struct cairn_s3f_server *server, const struct cairn_s3f_plan *plan,
-                        struct cairn_s3f_reply *reply);
+bool s3f_override(const struct s3f_server *server, const struct s3f_plan *plan,
+                  struct s3f_reply *reply);
 /* Does the rule replace the answer, so that nothing is to be applied? */
-bool cairn_s3f_overrides(const struct cairn_s3f_plan *plan);
+bool s3f_overrides(const struct s3f_plan *plan);
 /* False: the connection is over, and was ended. `last` ends it after the reply. */
-bool cairn_s3f_send(struct cairn_s3f_connection *connection, const struct cairn_s3f_plan *plan,
-                    struct cairn_s3f_reply *reply, bool last);
+bool s3f_send(struct s3f_connection *connection, const struct s3f_plan *plan,
+              struct s3f_reply *reply, bool last);

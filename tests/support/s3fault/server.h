@@ -6,26 +6,33 @@
  *          every fault of the catalogue in a test.
  * Promise: 1   a request is journaled before the last byte of its reply is sent.
  *          2   without a matching rule the server does what its profile says, and nothing else.
- * Limits:  CAIRN_S3F_CONNECTIONS_MAX connections, memory as the options say.
+ * Limits:  S3F_CONNECTIONS_MAX connections, memory as the options say.
  * Threads: one per connection; everything below `lock` in the struct is guarded by it.
  * Next:    README.md beside this file; rules.h, ops.h.
  */
 #pragma once
 
+#include <ctype.h>
+#include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
 
+#include "common/clock.h"
 #include "common/lock.h"
+#include "common/text.h"
 #include "tests/support/s3fault/message.h"
-#include "tests/support/s3fault/rules.h"
 #include "tests/support/s3fault/state.h"
+#include "tests/support/s3fault/versions.h"
 
-#define CAIRN_S3F_CONNECTIONS_MAX 512
-#define CAIRN_S3F_KEYS_MAX 8
-#define CAIRN_S3F_DOORS_MAX 16
+#define S3F_CONNECTIONS_MAX 512
+#define S3F_KEYS_MAX 8
+#define S3F_DOORS_MAX 16
 
 /* How one make of store differs from another, as far as a client can see. */
-struct cairn_s3f_profile {
+struct s3f_profile {
     const char *name;
     uint64_t part_bytes_min;
     uint32_t part_count_max;
@@ -46,81 +53,81 @@ struct cairn_s3f_profile {
     const char *parts_root; /* broken: the name around a list of parts; "": the right one */
     const char *gone;       /* code of ListParts after an abort */
 };
-const struct cairn_s3f_profile *cairn_s3f_profile_find(const char *name); /* or NULL */
+const struct s3f_profile *s3f_profile_find(const char *name); /* or NULL */
 
-struct cairn_s3f_key {
+struct s3f_key {
     char access[128], secret[128], token[1024];
     bool expired;
 };
-struct cairn_s3f_options {
-    const struct cairn_s3f_profile *profile;
+struct s3f_options {
+    const struct s3f_profile *profile;
     const char *region, *tls_certificate, *tls_key, *journal, *congestion;
     uint64_t seed, cap_bytes_per_s;
-    struct cairn_s3f_cap cap_all;
+    struct s3f_cap cap_all;
     bool discard; /* bodies above 1 MiB: length and checksum only */
     bool md5_etags;
     uint64_t page_max; /* of every listing */
 };
 
 /* One address that is listened on; all have the same port. */
-struct cairn_s3f_door {
-    struct cairn_s3f_server *server;
-    char address[CAIRN_S3F_ADDRESS_BYTES];
+struct s3f_door {
+    struct s3f_server *server;
+    char address[S3F_ADDRESS_BYTES];
     int listener;
     atomic_bool left; /* asked to listen no more */
 };
 
-struct cairn_s3f_server {
-    struct cairn_s3f_options options;
-    struct cairn_s3f_door doors[CAIRN_S3F_DOORS_MAX];
+struct s3f_server {
+    struct s3f_options options;
+    struct s3f_door doors[S3F_DOORS_MAX];
     size_t door_count;
     SSL_CTX *tls; /* NULL: plain */
     FILE *journal_file;
     struct cairn_lock lock;
     /* guarded by lock */
-    struct cairn_s3f_state state;
+    struct s3f_state state;
     struct cairn_s3f_rules *rules;
-    struct cairn_s3f_key keys[CAIRN_S3F_KEYS_MAX];
+    uint64_t rules_set; /* how often they were replaced */
+    struct s3f_key keys[S3F_KEYS_MAX];
     size_t key_count;
     struct cairn_buf journal; /* the newest 16 MiB */
     uint64_t journal_dropped, requests, connections, connections_now, pending;
-    uint64_t op_count[CAIRN_S3F_OP_COUNT], errors, bytes_in, bytes_out, bytes_sent;
+    uint64_t op_count[S3F_OP_COUNT], errors, bytes_in, bytes_out, bytes_sent;
 };
 
 /* Takes the door's socket; returns when the door was left, or accept fails for good. */
-void cairn_s3f_serve(struct cairn_s3f_door *door);
+void s3f_serve(struct s3f_door *door);
 /* Nobody listens on this address any more: callers are refused. False: no such door. */
-bool cairn_s3f_leave(struct cairn_s3f_server *server, const char *address);
+bool s3f_leave(struct s3f_server *server, const char *address);
 /* One request from its head to its end, on the thread of its connection. */
-struct cairn_s3f_connection {
-    struct cairn_s3f_server *server;
-    struct cairn_s3f_wire wire;
+struct s3f_connection {
+    struct s3f_server *server;
+    struct s3f_wire wire;
     uint64_t serial; /* of the connection */
-    char local[CAIRN_S3F_ADDRESS_BYTES];
-    uint8_t *scrap; /* CAIRN_S3F_SCRAP_BYTES, for bytes that are not kept */
+    char local[S3F_ADDRESS_BYTES];
+    uint8_t *scrap; /* S3F_SCRAP_BYTES, for bytes that are not kept */
 };
-#define CAIRN_S3F_SCRAP_BYTES CAIRN_MIB
+#define S3F_SCRAP_BYTES CAIRN_MIB
 /* False: the connection is over. */
-bool cairn_s3f_exchange(struct cairn_s3f_connection *connection);
+bool s3f_exchange(struct s3f_connection *connection);
 
-struct cairn_s3f_entry {
-    const struct cairn_s3f_connection *connection;
-    const struct cairn_s3f_request *request;
-    const struct cairn_s3f_plan *plan;
-    const struct cairn_s3f_reply *reply; /* NULL: none was made */
+struct s3f_entry {
+    const struct s3f_connection *connection;
+    const struct s3f_request *request;
+    const struct s3f_plan *plan;
+    const struct s3f_reply *reply; /* NULL: none was made */
     uint64_t received;
     uint32_t crc32c;
     uint64_t started_us;
     const char *note;
 };
-void cairn_s3f_journal(struct cairn_s3f_server *server, const struct cairn_s3f_entry *entry);
+void s3f_journal(struct s3f_server *server, const struct s3f_entry *entry);
 /* Paths under /-/. */
-void cairn_s3f_control(struct cairn_s3f_server *server, const struct cairn_s3f_request *request,
-                       struct cairn_view body, struct cairn_s3f_reply *reply);
+void s3f_control(struct s3f_server *server, const struct s3f_request *request,
+                 struct cairn_view body, struct s3f_reply *reply);
 
 /* True: the request is signed as it must be. False: reply says why it is refused. */
-bool cairn_s3f_authenticate(struct cairn_s3f_server *server, struct cairn_s3f_request *request,
-                            struct cairn_s3f_reply *reply);
+bool s3f_authenticate(struct s3f_server *server, struct s3f_request *request,
+                      struct s3f_reply *reply);
 /* What is asked; false: reply says what is wrong. */
-bool cairn_s3f_route(struct cairn_s3f_server *server, struct cairn_s3f_request *request,
-                     struct cairn_s3f_reply *reply);
+bool s3f_route(struct s3f_server *server, struct s3f_request *request, struct s3f_reply *reply);

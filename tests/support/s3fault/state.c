@@ -16,11 +16,11 @@ static void *must(void *memory) {
     return memory;
 }
 
-int64_t cairn_s3f_now_ms(const struct cairn_s3f_state *state) {
+int64_t s3f_now_ms(const struct s3f_state *state) {
     return cairn_clock_real.wall_ms(&cairn_clock_real) + state->clock_offset_ms;
 }
 
-bool cairn_s3f_has_bucket(const struct cairn_s3f_state *state, const char *bucket) {
+bool s3f_has_bucket(const struct s3f_state *state, const char *bucket) {
     for (size_t i = 0; i < state->bucket_count; i++)
         if (!strcmp(state->buckets[i], bucket)) return true;
     return false;
@@ -28,10 +28,10 @@ bool cairn_s3f_has_bucket(const struct cairn_s3f_state *state, const char *bucke
 
 /* ---- bodies ---- */
 
-struct cairn_s3f_body *cairn_s3f_body_new(struct cairn_s3f_state *state, uint64_t size, bool keep) {
+struct s3f_body *s3f_body_new(struct s3f_state *state, uint64_t size, bool keep) {
     uint64_t mapped = keep ? cairn_round_up(size + 1, 4096) : 0;
     if (mapped && state->memory_bytes + mapped > state->memory_max) return NULL;
-    struct cairn_s3f_body *body = must(calloc(1, sizeof *body));
+    struct s3f_body *body = must(calloc(1, sizeof *body));
     body->size = size;
     body->references = 1;
     if (mapped < CAIRN_MIB) {
@@ -52,7 +52,7 @@ struct cairn_s3f_body *cairn_s3f_body_new(struct cairn_s3f_state *state, uint64_
     return body;
 }
 
-void cairn_s3f_body_drop(struct cairn_s3f_state *state, struct cairn_s3f_body *body) {
+void s3f_body_drop(struct s3f_state *state, struct s3f_body *body) {
     if (!body || --body->references) return;
     state->memory_bytes -= body->mapped;
     if (body->mapped < CAIRN_MIB)
@@ -64,9 +64,9 @@ void cairn_s3f_body_drop(struct cairn_s3f_state *state, struct cairn_s3f_body *b
 
 /* ---- objects ---- */
 
-struct cairn_s3f_object *cairn_s3f_object_new(const char *bucket, const char *key,
-                                              const char *metadata, size_t body_count) {
-    struct cairn_s3f_object *object = must(calloc(1, sizeof *object));
+struct s3f_object *s3f_object_new(const char *bucket, const char *key, const char *metadata,
+                                  size_t body_count) {
+    struct s3f_object *object = must(calloc(1, sizeof *object));
     object->bucket = must(strdup(bucket));
     object->key = must(strdup(key));
     object->metadata = must(strdup(metadata));
@@ -77,9 +77,9 @@ struct cairn_s3f_object *cairn_s3f_object_new(const char *bucket, const char *ke
     return object;
 }
 
-void cairn_s3f_object_drop(struct cairn_s3f_state *state, struct cairn_s3f_object *object) {
+void s3f_object_drop(struct s3f_state *state, struct s3f_object *object) {
     if (!object || --object->references) return;
-    for (size_t i = 0; i < object->body_count; i++) cairn_s3f_body_drop(state, object->bodies[i]);
+    for (size_t i = 0; i < object->body_count; i++) s3f_body_drop(state, object->bodies[i]);
     free(object->bodies);
     free(object->bucket);
     free(object->key);
@@ -87,13 +87,12 @@ void cairn_s3f_object_drop(struct cairn_s3f_state *state, struct cairn_s3f_objec
     free(object);
 }
 
-static int order(const struct cairn_s3f_object *object, const char *bucket, const char *key) {
+static int order(const struct s3f_object *object, const char *bucket, const char *key) {
     int result = strcmp(object->bucket, bucket);
     return result ? result : strcmp(object->key, key);
 }
 
-size_t cairn_s3f_object_place(const struct cairn_s3f_state *state, const char *bucket,
-                              const char *key) {
+size_t s3f_object_place(const struct s3f_state *state, const char *bucket, const char *key) {
     size_t low = 0, high = state->object_count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
@@ -105,21 +104,21 @@ size_t cairn_s3f_object_place(const struct cairn_s3f_state *state, const char *b
     return low;
 }
 
-static bool is_at(const struct cairn_s3f_state *state, size_t place, const char *bucket,
+static bool is_at(const struct s3f_state *state, size_t place, const char *bucket,
                   const char *key) {
     return place < state->object_count && order(state->objects[place], bucket, key) == 0;
 }
 
-struct cairn_s3f_object *cairn_s3f_object_find(const struct cairn_s3f_state *state,
-                                               const char *bucket, const char *key) {
-    size_t place = cairn_s3f_object_place(state, bucket, key);
+struct s3f_object *s3f_object_find(const struct s3f_state *state, const char *bucket,
+                                   const char *key) {
+    size_t place = s3f_object_place(state, bucket, key);
     return is_at(state, place, bucket, key) ? state->objects[place] : NULL;
 }
 
-void cairn_s3f_object_show(struct cairn_s3f_state *state, struct cairn_s3f_object *take_object) {
-    size_t place = cairn_s3f_object_place(state, take_object->bucket, take_object->key);
+void s3f_object_show(struct s3f_state *state, struct s3f_object *take_object) {
+    size_t place = s3f_object_place(state, take_object->bucket, take_object->key);
     if (is_at(state, place, take_object->bucket, take_object->key)) {
-        cairn_s3f_object_drop(state, state->objects[place]);
+        s3f_object_drop(state, state->objects[place]);
         state->objects[place] = take_object;
         return;
     }
@@ -134,10 +133,10 @@ void cairn_s3f_object_show(struct cairn_s3f_state *state, struct cairn_s3f_objec
     state->object_count++;
 }
 
-void cairn_s3f_object_hide(struct cairn_s3f_state *state, const char *bucket, const char *key) {
-    size_t place = cairn_s3f_object_place(state, bucket, key);
+void s3f_object_hide(struct s3f_state *state, const char *bucket, const char *key) {
+    size_t place = s3f_object_place(state, bucket, key);
     if (!is_at(state, place, bucket, key)) return;
-    cairn_s3f_object_drop(state, state->objects[place]);
+    s3f_object_drop(state, state->objects[place]);
     state->object_count--;
     memmove(state->objects + place, state->objects + place + 1,
             (state->object_count - place) * sizeof *state->objects);
@@ -146,7 +145,7 @@ void cairn_s3f_object_hide(struct cairn_s3f_state *state, const char *bucket, co
 /* ---- uploads ---- */
 
 /* Ids hold what must be escaped in a query, so that a client that forgets it is found out. */
-static void name_upload(struct cairn_s3f_state *state, char *ret, size_t capacity) {
+static void name_upload(struct s3f_state *state, char *ret, size_t capacity) {
     uint64_t z = state->seed + ++state->serial * UINT64_C(0x9e3779b97f4a7c15);
     z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
@@ -154,22 +153,22 @@ static void name_upload(struct cairn_s3f_state *state, char *ret, size_t capacit
              (unsigned long long)(z ^ z >> 31));
 }
 
-struct cairn_s3f_upload *cairn_s3f_upload_new(struct cairn_s3f_state *state, const char *bucket,
-                                              const char *key, const char *metadata) {
+struct s3f_upload *s3f_upload_new(struct s3f_state *state, const char *bucket, const char *key,
+                                  const char *metadata) {
     if (state->upload_count == state->upload_capacity) {
         state->upload_capacity = state->upload_capacity * 2 + 64;
         state->uploads =
             must(realloc(state->uploads, state->upload_capacity * sizeof *state->uploads));
     }
-    struct cairn_s3f_upload *upload = must(calloc(1, sizeof *upload));
+    struct s3f_upload *upload = must(calloc(1, sizeof *upload));
     name_upload(state, upload->id, sizeof upload->id);
     upload->bucket = must(strdup(bucket));
     upload->key = must(strdup(key));
     upload->metadata = must(strdup(metadata));
-    upload->begun_ms = cairn_s3f_now_ms(state);
+    upload->begun_ms = s3f_now_ms(state);
     size_t place = 0;
     while (place < state->upload_count) {
-        const struct cairn_s3f_upload *other = state->uploads[place];
+        const struct s3f_upload *other = state->uploads[place];
         int result = strcmp(other->bucket, bucket);
         if (result == 0) result = strcmp(other->key, key);
         if (result > 0) break;
@@ -182,26 +181,24 @@ struct cairn_s3f_upload *cairn_s3f_upload_new(struct cairn_s3f_state *state, con
     return upload;
 }
 
-struct cairn_s3f_upload *cairn_s3f_upload_find(const struct cairn_s3f_state *state,
-                                               const char *bucket, const char *key,
-                                               const char *id) {
+struct s3f_upload *s3f_upload_find(const struct s3f_state *state, const char *bucket,
+                                   const char *key, const char *id) {
     for (size_t i = 0; i < state->upload_count; i++) {
-        struct cairn_s3f_upload *upload = state->uploads[i];
+        struct s3f_upload *upload = state->uploads[i];
         if (!strcmp(upload->id, id) && !strcmp(upload->key, key) && !strcmp(upload->bucket, bucket))
             return upload;
     }
     return NULL;
 }
 
-static void drop_parts(struct cairn_s3f_state *state, struct cairn_s3f_upload *upload) {
-    for (size_t i = 0; i < upload->part_count; i++)
-        cairn_s3f_body_drop(state, upload->parts[i].body);
+static void drop_parts(struct s3f_state *state, struct s3f_upload *upload) {
+    for (size_t i = 0; i < upload->part_count; i++) s3f_body_drop(state, upload->parts[i].body);
     free(upload->parts);
     upload->parts = NULL;
     upload->part_count = upload->part_capacity = 0;
 }
 
-void cairn_s3f_upload_remove(struct cairn_s3f_state *state, struct cairn_s3f_upload *upload) {
+void s3f_upload_remove(struct s3f_state *state, struct s3f_upload *upload) {
     for (size_t i = 0; i < state->upload_count; i++) {
         if (state->uploads[i] != upload) continue;
         state->upload_count--;
@@ -217,19 +214,19 @@ void cairn_s3f_upload_remove(struct cairn_s3f_state *state, struct cairn_s3f_upl
     free(upload);
 }
 
-void cairn_s3f_upload_complete(struct cairn_s3f_state *state, struct cairn_s3f_upload *upload) {
+void s3f_upload_complete(struct s3f_state *state, struct s3f_upload *upload) {
     drop_parts(state, upload);
     upload->completed = true;
     if (++state->completed_count <= COMPLETED_MAX) return;
     for (size_t i = 0; i < state->upload_count; i++) {
         if (!state->uploads[i]->completed || state->uploads[i] == upload) continue;
-        cairn_s3f_upload_remove(state, state->uploads[i]);
+        s3f_upload_remove(state, state->uploads[i]);
         return;
     }
 }
 
 /* Parts stand in order of number. */
-static size_t part_place(const struct cairn_s3f_upload *upload, uint32_t number) {
+static size_t part_place(const struct s3f_upload *upload, uint32_t number) {
     size_t low = 0, high = upload->part_count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
@@ -241,17 +238,17 @@ static size_t part_place(const struct cairn_s3f_upload *upload, uint32_t number)
     return low;
 }
 
-struct cairn_s3f_part *cairn_s3f_part_find(const struct cairn_s3f_upload *upload, uint32_t number) {
+struct s3f_part *s3f_part_find(const struct s3f_upload *upload, uint32_t number) {
     size_t place = part_place(upload, number);
     bool there = place < upload->part_count && upload->parts[place].number == number;
     return there ? &upload->parts[place] : NULL;
 }
 
-void cairn_s3f_part_store(struct cairn_s3f_state *state, struct cairn_s3f_upload *upload,
-                          uint32_t number, struct cairn_s3f_body *take_body, bool has_checksum) {
-    struct cairn_s3f_part *part = cairn_s3f_part_find(upload, number);
+void s3f_part_store(struct s3f_state *state, struct s3f_upload *upload, uint32_t number,
+                    struct s3f_body *take_body, bool has_checksum) {
+    struct s3f_part *part = s3f_part_find(upload, number);
     if (part) {
-        cairn_s3f_body_drop(state, part->body);
+        s3f_body_drop(state, part->body);
     } else {
         if (upload->part_count == upload->part_capacity) {
             upload->part_capacity = upload->part_capacity * 2 + 16;
@@ -263,18 +260,16 @@ void cairn_s3f_part_store(struct cairn_s3f_state *state, struct cairn_s3f_upload
         memmove(part + 1, part, (upload->part_count - place) * sizeof *part);
         upload->part_count++;
     }
-    *part = (struct cairn_s3f_part){.number = number,
-                                    .body = take_body,
-                                    .has_checksum = has_checksum,
-                                    .modified_ms = cairn_s3f_now_ms(state)};
+    *part = (struct s3f_part){.number = number,
+                              .body = take_body,
+                              .has_checksum = has_checksum,
+                              .modified_ms = s3f_now_ms(state)};
 }
 
-void cairn_s3f_state_clear(struct cairn_s3f_state *state) {
-    while (state->upload_count)
-        cairn_s3f_upload_remove(state, state->uploads[state->upload_count - 1]);
-    cairn_s3f_versions_clear(state);
-    for (size_t i = 0; i < state->object_count; i++)
-        cairn_s3f_object_drop(state, state->objects[i]);
+void s3f_state_clear(struct s3f_state *state) {
+    while (state->upload_count) s3f_upload_remove(state, state->uploads[state->upload_count - 1]);
+    s3f_versions_clear(state);
+    for (size_t i = 0; i < state->object_count; i++) s3f_object_drop(state, state->objects[i]);
     free(state->objects);
     free(state->uploads);
     state->objects = NULL;

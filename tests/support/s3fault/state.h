@@ -14,7 +14,7 @@
 
 #include "common/buf.h"
 
-struct cairn_s3f_body {
+struct s3f_body {
     uint8_t *bytes; /* NULL: only length and checksum were kept */
     uint64_t size, mapped;
     uint32_t crc32c;
@@ -23,9 +23,9 @@ struct cairn_s3f_body {
     bool has_md5;
     unsigned references;
 };
-struct cairn_s3f_object {
+struct s3f_object {
     char *bucket, *key;
-    struct cairn_s3f_body **bodies;
+    struct s3f_body **bodies;
     size_t body_count;
     uint64_t size;
     uint32_t crc32c;   /* of the whole, always known here */
@@ -37,30 +37,30 @@ struct cairn_s3f_object {
     int64_t modified_ms;
     unsigned references;
 };
-struct cairn_s3f_part {
+struct s3f_part {
     uint32_t number;
-    struct cairn_s3f_body *body;
+    struct s3f_body *body;
     bool has_checksum;
     int64_t modified_ms;
 };
-struct cairn_s3f_upload {
+struct s3f_upload {
     char id[64];
     char *bucket, *key, *metadata;
     bool checksums;     /* CRC32C was asked for */
     bool checksum_full; /* of the whole object, not of the parts' checksums */
-    struct cairn_s3f_part *parts;
+    struct s3f_part *parts;
     size_t part_count, part_capacity;
     int64_t begun_ms;
     bool completed; /* remembered, so that a second Complete can be answered */
     char etag[80];
 };
-struct cairn_s3f_version; /* versions.h */
-struct cairn_s3f_state {
-    struct cairn_s3f_object **objects; /* those that a GET finds */
+struct s3f_version; /* versions.h */
+struct s3f_state {
+    struct s3f_object **objects; /* those that a GET finds */
     size_t object_count, object_capacity;
-    struct cairn_s3f_version **versions;
+    struct s3f_version **versions;
     size_t version_count, version_capacity;
-    struct cairn_s3f_upload **uploads;
+    struct s3f_upload **uploads;
     size_t upload_count, upload_capacity, completed_count;
     char buckets[16][64];
     size_t bucket_count;
@@ -71,35 +71,34 @@ struct cairn_s3f_state {
     struct cairn_buf policy; /* what it denies, by the words of README.md; empty: nothing */
     struct cairn_buf hold;   /* glob of keys whose versions are under legal hold; empty: none */
 };
-void cairn_s3f_state_clear(struct cairn_s3f_state *state); /* all but buckets, seed and clock */
-int64_t cairn_s3f_now_ms(const struct cairn_s3f_state *state);
-bool cairn_s3f_has_bucket(const struct cairn_s3f_state *state, const char *bucket);
+void s3f_state_clear(struct s3f_state *state); /* all but buckets, seed and clock */
+int64_t s3f_now_ms(const struct s3f_state *state);
+bool s3f_has_bucket(const struct s3f_state *state, const char *bucket);
 
 /* NULL when the memory is not there. `keep`: with the bytes. */
-struct cairn_s3f_body *cairn_s3f_body_new(struct cairn_s3f_state *state, uint64_t size, bool keep);
-void cairn_s3f_body_drop(struct cairn_s3f_state *state, struct cairn_s3f_body *body);
+struct s3f_body *s3f_body_new(struct s3f_state *state, uint64_t size, bool keep);
+void s3f_body_drop(struct s3f_state *state, struct s3f_body *body);
 
-struct cairn_s3f_object *cairn_s3f_object_new(const char *bucket, const char *key,
-                                              const char *metadata, size_t body_count);
-void cairn_s3f_object_drop(struct cairn_s3f_state *state, struct cairn_s3f_object *object);
-struct cairn_s3f_object *cairn_s3f_object_find(const struct cairn_s3f_state *state,
-                                               const char *bucket, const char *key);
+struct s3f_object *s3f_object_new(const char *bucket, const char *key, const char *metadata,
+                                  size_t body_count);
+void s3f_object_drop(struct s3f_state *state, struct s3f_object *object);
+struct s3f_object *s3f_object_find(const struct s3f_state *state, const char *bucket,
+                                   const char *key);
 /* The first object at or after (bucket, key). */
-size_t cairn_s3f_object_place(const struct cairn_s3f_state *state, const char *bucket,
-                              const char *key);
+size_t s3f_object_place(const struct s3f_state *state, const char *bucket, const char *key);
 /* What a GET finds from now on; takes a reference. For versions.c alone, as the next. */
-void cairn_s3f_object_show(struct cairn_s3f_state *state, struct cairn_s3f_object *take_object);
-void cairn_s3f_object_hide(struct cairn_s3f_state *state, const char *bucket, const char *key);
+void s3f_object_show(struct s3f_state *state, struct s3f_object *take_object);
+void s3f_object_hide(struct s3f_state *state, const char *bucket, const char *key);
 
-struct cairn_s3f_upload *cairn_s3f_upload_new(struct cairn_s3f_state *state, const char *bucket,
-                                              const char *key, const char *metadata);
+struct s3f_upload *s3f_upload_new(struct s3f_state *state, const char *bucket, const char *key,
+                                  const char *metadata);
 /* Also a completed one. */
-struct cairn_s3f_upload *cairn_s3f_upload_find(const struct cairn_s3f_state *state,
-                                               const char *bucket, const char *key, const char *id);
-void cairn_s3f_upload_remove(struct cairn_s3f_state *state, struct cairn_s3f_upload *upload);
+struct s3f_upload *s3f_upload_find(const struct s3f_state *state, const char *bucket,
+                                   const char *key, const char *id);
+void s3f_upload_remove(struct s3f_state *state, struct s3f_upload *upload);
 /* Its bodies went elsewhere or are dropped here; it stays known by its id for a while. */
-void cairn_s3f_upload_complete(struct cairn_s3f_state *state, struct cairn_s3f_upload *upload);
+void s3f_upload_complete(struct s3f_state *state, struct s3f_upload *upload);
 /* Takes the body; replaces an earlier one of that number. */
-void cairn_s3f_part_store(struct cairn_s3f_state *state, struct cairn_s3f_upload *upload,
-                          uint32_t number, struct cairn_s3f_body *take_body, bool has_checksum);
-struct cairn_s3f_part *cairn_s3f_part_find(const struct cairn_s3f_upload *upload, uint32_t number);
+void s3f_part_store(struct s3f_state *state, struct s3f_upload *upload, uint32_t number,
+                    struct s3f_body *take_body, bool has_checksum);
+struct s3f_part *s3f_part_find(const struct s3f_upload *upload, uint32_t number);

@@ -16,31 +16,30 @@
 
 #include "tests/support/s3fault/state.h"
 
-struct cairn_s3f_version {
+struct s3f_version {
     char *bucket, *key;
     char id[48];
-    struct cairn_s3f_object *object; /* NULL: a delete marker */
+    struct s3f_object *object; /* NULL: a delete marker */
     int64_t modified_ms, retained_until_ms;
 };
 /* Takes the object, as the newest version of its key. */
-void cairn_s3f_object_store(struct cairn_s3f_state *state, struct cairn_s3f_object *take_object);
+void s3f_object_store(struct s3f_state *state, struct s3f_object *take_object);
 /* Nothing of the key is left, as if it had never been there. */
-void cairn_s3f_object_vanish(struct cairn_s3f_state *state, const char *bucket, const char *key);
+void s3f_object_vanish(struct s3f_state *state, const char *bucket, const char *key);
 
-struct cairn_s3f_deleted {
+struct s3f_deleted {
     bool locked; /* nothing was done */
     bool marker; /* one was made, or was what was removed */
     char id[48]; /* of what was made or removed; "": of nothing */
 };
 /* id NULL: a DELETE without one. */
-void cairn_s3f_version_delete(struct cairn_s3f_state *state, const char *bucket, const char *key,
-                              const char *id, struct cairn_s3f_deleted *ret);
+void s3f_version_delete(struct s3f_state *state, const char *bucket, const char *key,
+                        const char *id, struct s3f_deleted *ret);
 /* Is or was versioning on? Then ids are told. */
-bool cairn_s3f_tells_versions(const struct cairn_s3f_state *state);
+bool s3f_tells_versions(const struct s3f_state *state);
 /* The first version at or after (bucket, key). */
-size_t cairn_s3f_version_place(const struct cairn_s3f_state *state, const char *bucket,
-                               const char *key);
+size_t s3f_version_place(const struct s3f_state *state, const char *bucket, const char *key);
 /* The newest of the key, a marker or not; NULL: there is none. */
-const struct cairn_s3f_version *cairn_s3f_version_newest(const struct cairn_s3f_state *state,
-                                                         const char *bucket, const char *key);
-void cairn_s3f_versions_clear(struct cairn_s3f_state *state);
+const struct s3f_version *s3f_version_newest(const struct s3f_state *state, const char *bucket,
+                                             const char *key);
+void s3f_versions_clear(struct s3f_state *state);

@@ -19,7 +19,7 @@ static void wait_us(uint64_t us) {
 }
 
 /* Idle time earns nothing beyond 20 ms of credit. */
-static void pace(struct cairn_s3f_wire *wire, int direction, size_t size) {
+static void pace(struct s3f_wire *wire, int direction, size_t size) {
     if (!wire->cap_bytes_per_s) return;
     uint64_t now = cairn_mono_us(), *until = &wire->owed_until_us[direction];
     if (*until + 20000 < now) *until = now - 20000;
@@ -28,7 +28,7 @@ static void pace(struct cairn_s3f_wire *wire, int direction, size_t size) {
 }
 
 /* The same for all connections, each of which waits for its place behind the others. */
-static void pace_all(struct cairn_s3f_cap *all, size_t size) {
+static void pace_all(struct s3f_cap *all, size_t size) {
     if (!all) return;
     uint64_t until = 0, now = cairn_mono_us(), before = atomic_load(&all->owed_until_us);
     do {
@@ -38,7 +38,7 @@ static void pace_all(struct cairn_s3f_cap *all, size_t size) {
     if (until > now) wait_us(until - now);
 }
 
-static ssize_t receive_raw(struct cairn_s3f_wire *wire, void *to, size_t size) {
+static ssize_t receive_raw(struct s3f_wire *wire, void *to, size_t size) {
     if (wire->cap_bytes_per_s && size > PACED_BYTES) size = PACED_BYTES;
     if (wire->cap_bytes_per_s && size > wire->cap_bytes_per_s / 10 + 1)
         size = wire->cap_bytes_per_s / 10 + 1;
@@ -55,7 +55,7 @@ static ssize_t receive_raw(struct cairn_s3f_wire *wire, void *to, size_t size) {
     return got;
 }
 
-ssize_t cairn_s3f_wire_receive(struct cairn_s3f_wire *wire, void *to, size_t size) {
+ssize_t s3f_wire_receive(struct s3f_wire *wire, void *to, size_t size) {
     size_t kept = wire->buffer_size - wire->buffer_from;
     if (kept == 0) return receive_raw(wire, to, size);
     if (kept > size) kept = size;
@@ -64,14 +64,14 @@ ssize_t cairn_s3f_wire_receive(struct cairn_s3f_wire *wire, void *to, size_t siz
     return (ssize_t)kept;
 }
 
-bool cairn_s3f_wire_fill(struct cairn_s3f_wire *wire) {
+bool s3f_wire_fill(struct s3f_wire *wire) {
     if (wire->buffer_from) {
         memmove(wire->buffer, wire->buffer + wire->buffer_from,
                 wire->buffer_size - wire->buffer_from);
         wire->buffer_size -= wire->buffer_from;
         wire->buffer_from = 0;
     }
-    size_t room = CAIRN_S3F_HEAD_BYTES_MAX - wire->buffer_size;
+    size_t room = S3F_HEAD_BYTES_MAX - wire->buffer_size;
     if (room == 0) return false;
     /* Heads are short: little is read here, so that bodies go straight to their place. */
     if (room > 4096) room = 4096;
@@ -81,7 +81,7 @@ bool cairn_s3f_wire_fill(struct cairn_s3f_wire *wire) {
     return true;
 }
 
-static ssize_t send_raw(struct cairn_s3f_wire *wire, const char *data, size_t size, bool more) {
+static ssize_t send_raw(struct s3f_wire *wire, const char *data, size_t size, bool more) {
     if (wire->ssl) return SSL_write(wire->ssl, data, size > INT32_MAX ? INT32_MAX : (int)size);
     ssize_t sent;
     do {
@@ -90,7 +90,7 @@ static ssize_t send_raw(struct cairn_s3f_wire *wire, const char *data, size_t si
     return sent;
 }
 
-bool cairn_s3f_wire_send(struct cairn_s3f_wire *wire, const void *data, size_t size, bool more) {
+bool s3f_wire_send(struct s3f_wire *wire, const void *data, size_t size, bool more) {
     const char *at = data;
     while (size) {
         size_t piece = size;
@@ -108,7 +108,7 @@ bool cairn_s3f_wire_send(struct cairn_s3f_wire *wire, const void *data, size_t s
     return true;
 }
 
-bool cairn_s3f_wire_hold(struct cairn_s3f_wire *wire, uint32_t ms) {
+bool s3f_wire_hold(struct s3f_wire *wire, uint32_t ms) {
     uint64_t end = cairn_mono_ms() + (ms ? ms : HOLD_MS_MAX);
     for (;;) {
         uint64_t now = cairn_mono_ms();
@@ -119,14 +119,14 @@ bool cairn_s3f_wire_hold(struct cairn_s3f_wire *wire, uint32_t ms) {
     }
 }
 
-static void forget(struct cairn_s3f_wire *wire) {
+static void forget(struct s3f_wire *wire) {
     if (wire->ssl) SSL_free(wire->ssl);
     wire->ssl = NULL;
     if (wire->fd >= 0) close(wire->fd);
     wire->fd = -1;
 }
 
-void cairn_s3f_wire_reset(struct cairn_s3f_wire *wire) {
+void s3f_wire_reset(struct s3f_wire *wire) {
     if (wire->fd < 0) return;
     wait_us(10000); /* RST takes away what the peer has not read; it gets the time to read it. */
     struct linger now = {.l_onoff = 1};
@@ -135,7 +135,7 @@ void cairn_s3f_wire_reset(struct cairn_s3f_wire *wire) {
 }
 
 /* Closing with bytes unread would send RST; so they are read for a moment. */
-void cairn_s3f_wire_finish(struct cairn_s3f_wire *wire, bool politely) {
+void s3f_wire_finish(struct s3f_wire *wire, bool politely) {
     if (wire->fd < 0) return;
     if (wire->ssl && politely) SSL_shutdown(wire->ssl);
     shutdown(wire->fd, SHUT_WR);

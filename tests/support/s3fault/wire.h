@@ -17,30 +17,30 @@
 
 #include "common/error.h"
 
-#define CAIRN_S3F_HEAD_BYTES_MAX (64 * CAIRN_KIB)
+#define S3F_HEAD_BYTES_MAX (64 * CAIRN_KIB)
 
-struct cairn_s3f_cap {
+struct s3f_cap {
     uint64_t bytes_per_s;
     _Atomic uint64_t owed_until_us;
 };
-struct cairn_s3f_wire {
+struct s3f_wire {
     int fd;
     SSL *ssl; /* NULL: plain */
     uint64_t cap_bytes_per_s;
-    struct cairn_s3f_cap *all; /* of all connections together, for what is sent; NULL: none */
+    struct s3f_cap *all;       /* of all connections together, for what is sent; NULL: none */
     uint64_t owed_until_us[2]; /* when what was received and sent so far would be through */
-    char *buffer;              /* CAIRN_S3F_HEAD_BYTES_MAX: bytes that came beyond a head */
+    char *buffer;              /* S3F_HEAD_BYTES_MAX: bytes that came beyond a head */
     size_t buffer_from, buffer_size;
     uint64_t sent_bytes; /* handed to the kernel */
 };
 
 /* 0: ended; negative: broken. What stands in the buffer comes first. */
-ssize_t cairn_s3f_wire_receive(struct cairn_s3f_wire *wire, void *to, size_t size);
+ssize_t s3f_wire_receive(struct s3f_wire *wire, void *to, size_t size);
 /* Read on into the buffer; false when it is full, ended or broken. */
-bool cairn_s3f_wire_fill(struct cairn_s3f_wire *wire);
-bool cairn_s3f_wire_send(struct cairn_s3f_wire *wire, const void *data, size_t size, bool more);
+bool s3f_wire_fill(struct s3f_wire *wire);
+bool s3f_wire_send(struct s3f_wire *wire, const void *data, size_t size, bool more);
 /* Wait while the peer is there; ms 0 = until it goes away (at most ten minutes). False: it went. */
-bool cairn_s3f_wire_hold(struct cairn_s3f_wire *wire, uint32_t ms);
-void cairn_s3f_wire_reset(struct cairn_s3f_wire *wire);
+bool s3f_wire_hold(struct s3f_wire *wire, uint32_t ms);
+void s3f_wire_reset(struct s3f_wire *wire);
 /* politely: TLS says that this is the end, as a whole reply wants it. */
-void cairn_s3f_wire_finish(struct cairn_s3f_wire *wire, bool politely);
+void s3f_wire_finish(struct s3f_wire *wire, bool politely);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* xml_read: the strict subset of XML in which S3's requests can be written. */
-#include <ctype.h>
-#include <stdlib.h>
 
+#include "tests/each.h"
 #include "tests/support/s3fault/ops.h"
 
 #define DEPTH_MAX 8
@@ -11,7 +10,7 @@
 struct reader {
     const char *at, *end;
     char path[512];
-    cairn_s3f_on_element *on_element;
+    s3f_on_element *on_element;
     void *owner;
 };
 
@@ -36,13 +35,10 @@ static bool read_name(struct reader *reader, char ret[64]) {
 }
 
 static bool read_entity(struct reader *reader, char *ret) {
-    static const struct {
-        const char *text;
-        char value;
-    } entities[] = {{"amp;", '&'}, {"lt;", '<'}, {"gt;", '>'}, {"quot;", '"'}, {"apos;", '\''}};
-    for (size_t i = 0; i < CAIRN_COUNT(entities); i++)
-        if (takes(reader, entities[i].text)) {
-            *ret = entities[i].value;
+    EACH(one, FIELDS(const char *text; char value), {"amp;", '&'}, {"lt;", '<'}, {"gt;", '>'},
+         {"quot;", '"'}, {"apos;", '\''})
+        if (takes(reader, one->text)) {
+            *ret = one->value;
             return true;
         }
     if (!takes(reader, "#")) return false;
@@ -107,8 +103,7 @@ static bool read_children(struct reader *reader, const char *name, int depth) {
     return takes(reader, name) && takes(reader, ">");
 }
 
-bool cairn_s3f_xml_read(const char *text, size_t size, cairn_s3f_on_element *on_element,
-                        void *owner) {
+bool s3f_xml_read(const char *text, size_t size, s3f_on_element *on_element, void *owner) {
     struct reader reader = {
         .at = text, .end = text + size, .on_element = on_element, .owner = owner};
     if (memchr(text, '\0', size)) return false;

@@ -49,7 +49,7 @@ def content(newer=True):
 
 
 def walk(value, path=()):
-    """(path, leaf), as formats/torch/torch_tree.h walks."""
+    """(path, leaf), as formats/torch/torch.h walks."""
     if isinstance(value, argparse.Namespace):
         value = vars(value)
     if isinstance(value, dict) and value:
