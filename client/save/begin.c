@@ -587,8 +587,9 @@ static enum cairn_code take_all(struct cairn_session *session, uint64_t deadline
 
 /* Unlocks (if page-locked for a device) and unmaps; the lock is not held. */
 static void release_slabs(struct cairn_session *session, struct cairn_client_slabs *slabs) {
-    for (uint32_t i = 0; i < slabs->count && session->device.handle; i++)
-        session->device.plugin->unlock(session->device.handle, slabs->slabs[i].data);
+    const struct cairn_client_device device = cairn_client_device_known(session);
+    for (uint32_t i = 0; i < slabs->count && device.handle; i++)
+        device.plugin->unlock(device.handle, slabs->slabs[i].data);
     cairn_client_slabs_unmap(slabs);
 }
 
@@ -600,8 +601,8 @@ static enum cairn_code ask_for_slabs(struct cairn_session *session, uint32_t epo
     uint64_t node_bytes =
         session->node_bytes + session->local_world_size * CAIRN_CLIENT_HEADER_BYTES;
     uint64_t left_ms = cairn_client_left_ms(deadline_ms) / 4 * 3; /* answered before our deadline */
-    const struct cairn_client_device *device = &session->device;
-    int numa_node = device->handle ? device->plugin->numa_node(device->handle) : -1;
+    const struct cairn_client_device device = cairn_client_device_known(session);
+    int numa_node = device.handle ? device.plugin->numa_node(device.handle) : -1;
     const struct cairn_client_request request = {
         CAIRN_CLIENT_REQUEST(
             slabs, .wait_staged_ms = cairn_min_u64(session->wait_staged_ms, left_ms),
@@ -628,7 +629,8 @@ static enum cairn_code put_slabs(struct cairn_session *session, uint32_t epoch,
 
 /* Where a device is known the pages are locked here, outside of a save's stall. */
 static void lock_slabs(struct cairn_session *session, const struct cairn_client_slabs *slabs) {
-    for (uint32_t i = 0; i < slabs->count && session->device.handle; i++)
+    bool known = cairn_client_device_known(session).handle != NULL;
+    for (uint32_t i = 0; i < slabs->count && known; i++)
         cairn_client_device_lock(session, &slabs->slabs[i], false, "saves");
 }
 

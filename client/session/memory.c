@@ -64,14 +64,17 @@ void cairn_client_device_release(struct cairn_client_device *device) {
     *device = (struct cairn_client_device){0};
 }
 
+struct cairn_client_device cairn_client_device_known(struct cairn_session *session) {
+    CAIRN_HOLD(&session->lock);
+    return session->device;
+}
+
 /* Loads without the session's lock, because loading may take a second. */
 enum cairn_code cairn_client_device_need(struct cairn_session *session, const void *memory,
                                          struct cairn_error *err) {
     struct cairn_client_device device = {0};
-    cairn_lock_take(&session->lock);
-    bool open = session->device.handle != NULL;
-    cairn_lock_give(&session->lock);
-    if (!open) CAIRN_TRY(cairn_client_device_open(&device, err));
+    if (!cairn_client_device_known(session).handle)
+        CAIRN_TRY(cairn_client_device_open(&device, err));
     cairn_lock_take(&session->lock);
     if (!session->device.handle) {
         session->device = device;
@@ -86,9 +89,8 @@ enum cairn_code cairn_client_device_need(struct cairn_session *session, const vo
 void cairn_client_device_lock(struct cairn_session *session, const struct cairn_slab *slab,
                               bool read_only, const char *which) {
     struct cairn_error why = {0};
-    const struct cairn_client_device *device = &session->device;
-    if (!device->plugin->lock(device->handle, slab->data, slab->size_bytes, read_only, &why))
-        return;
+    const struct cairn_client_device device = cairn_client_device_known(session);
+    if (!device.plugin->lock(device.handle, slab->data, slab->size_bytes, read_only, &why)) return;
     (void)cairn_within(&why, why.code,
                        "the memory of %s is not page-locked, so a device copies at about a quarter "
                        "of its speed",
@@ -146,8 +148,9 @@ void cairn_client_window_release(struct cairn_session *session) {
         if (session->window.busy[slot]) cairn_frame_release(&session->window.pending[slot].answer);
     memset(session->window.busy, 0, sizeof session->window.busy);
     if (session->window.epoch) {
-        if (session->device.handle) /* without a device it was never page-locked */
-            session->device.plugin->unlock(session->device.handle, session->window.slab.data);
+        const struct cairn_client_device device = cairn_client_device_known(session);
+        if (device.handle) /* without a device it was never page-locked */
+            device.plugin->unlock(device.handle, session->window.slab.data);
         cairn_client_process_unwatch(session->window.slab.fd);
         cairn_slab_release(&session->window.slab);
     }

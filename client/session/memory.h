@@ -55,6 +55,8 @@ enum cairn_code cairn_client_window_open(struct cairn_session *session, uint32_t
 enum cairn_code cairn_client_device_need(struct cairn_session *session, const void *memory,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 /* Loads libcairn_cuda.so from libcairn's folder, else by the loader's search. Never unloaded. */
+/* The device if a call has opened it, else without a handle. Any thread; the lock is not held. */
+struct cairn_client_device cairn_client_device_known(struct cairn_session *session);
 enum cairn_code cairn_client_device_open(struct cairn_client_device *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_client_device_release(struct cairn_client_device *device);
