@@ -31,7 +31,7 @@ def connect(port, number, first=2):
     """From another address of loopback for every PER_ADDRESS of them."""
     caller = socket.socket()
     caller.bind((f"127.0.0.{first + number // PER_ADDRESS}", 0))
-    caller.settimeout(20)
+    caller.settimeout(HANG_S)
     caller.connect(("127.0.0.1", port))
     return caller
 
@@ -155,9 +155,9 @@ class Streams(Attack):
     """1,000 streams of events, of which half are never read."""
 
     def begin(self):
-        self.open(STREAMS, 60)
-        for caller in self.all:
-            caller.sendall(b"GET /v1/events" + REQUEST_TAIL + b"Accept: text/event-stream\r\n\r\n")
+        for number in range(STREAMS):  # each asks at once: a connection without a request is cut after CUT_S
+            self.all.append(connect(self.port, number, 60))
+            self.all[-1].sendall(b"GET /v1/events" + REQUEST_TAIL + b"Accept: text/event-stream\r\n\r\n")
         self.told["streams"] = sum(b" 200 " in caller.recv(64) for caller in self.all[::2])
         for caller in self.all:
             caller.setblocking(False)
