@@ -46,6 +46,7 @@ struct srv_tiers;
 struct srv_ticks {
     _Atomic uint64_t seen_tick;
     uint64_t seen_boot_ms;
+    uint64_t uncounted_ms; /* of the time before now, what another server may still add */
 };
 
 enum srv_revocations { /* server/access/access.h */

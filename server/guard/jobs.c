@@ -270,7 +270,7 @@ static struct srv_holder holder_of(const struct srv_lease *lease) {
 
 SRV_CHANGE(renew, struct srv *server) {
     CAIRN_TRY(srv_ticks_advance(tx, server, err));
-    uint64_t until = srv_ticks_now(server) + server->settings->job_lease_ms;
+    uint64_t until = srv_ticks_after(server, server->settings->job_lease_ms);
     return srv_lease_rows_renew(tx, srv_catalog_server(server->catalog), until, err);
 }
 
@@ -325,7 +325,7 @@ SRV_CHANGE(try_to_take, struct srv_lease *lease) {
     CAIRN_TRY(srv_lease_row_find(tx, lease->job, &found, err));
     CAIRN_TRY(srv_ticks_advance(tx, lease->server, err));
     uint64_t now = srv_ticks_now(lease->server);
-    uint64_t until = now + lease->server->settings->job_lease_ms;
+    uint64_t until = srv_ticks_after(lease->server, lease->server->settings->job_lease_ms);
     CAIRN_TRY(srv_lease_row_take(tx, &holder, &found, now, until, &taken, err));
     if (taken && !lease->held) count(lease, 1);
     lease->held |= taken;
@@ -407,18 +407,26 @@ enum cairn_code srv_ticks_advance(struct srv_tx *tx, struct srv *server, struct 
     uint64_t tick = srv_tick(tx);
     const struct cairn_clock *clock = server->clock;
     uint64_t boot_ms = clock->boot_ms(clock);
+    uint64_t step_ms = cairn_min_u64(boot_ms - found->seen_boot_ms, TICK_STEP_MS_MAX);
     if (found->seen_tick != tick) {
+        found->uncounted_ms = is_needed(server) ? step_ms : 0;
         found->seen_tick = tick;
         found->seen_boot_ms = boot_ms;
         return CAIRN_OK;
     }
-    uint64_t step_ms = cairn_min_u64(boot_ms - found->seen_boot_ms, TICK_STEP_MS_MAX);
     CAIRN_TRY(srv_tick_raise(tx, tick, step_ms, err)); /* no concurrent transaction (E1) */
     found->seen_tick = tick + step_ms;
     found->seen_boot_ms = boot_ms;
+    found->uncounted_ms = 0;
     return CAIRN_OK;
 }
 
 uint64_t srv_ticks_now(const struct srv *server) {
     return server->ticks.seen_tick;
+}
+
+/* Another server has raised the value since this one saw it, at a moment that this one does not
+ * know, and adds the time since then when it looks next. */
+uint64_t srv_ticks_after(const struct srv *server, uint64_t ms) {
+    return server->ticks.seen_tick + ms + server->ticks.uncounted_ms;
 }

@@ -104,3 +104,6 @@ void srv_lease_end(struct srv_lease *lease);
 enum cairn_code srv_ticks_advance(struct srv_tx *tx, struct srv *server,
                                   struct cairn_error *err) CAIRN_MUST_USE;
 uint64_t srv_ticks_now(const struct srv *server);
+/* When `ms` from now will have passed at the earliest, whichever server counts them. In the
+ * transaction of srv_ticks_advance, after it. */
+uint64_t srv_ticks_after(const struct srv *server, uint64_t ms);

@@ -63,7 +63,7 @@ static enum cairn_code lease_end(struct srv_tx *tx, struct lease_call *call, uin
                                  struct cairn_error *err) {
     struct srv *server = call->request->server;
     CAIRN_TRY(srv_ticks_advance(tx, server, err));
-    *ret_tick = srv_ticks_now(server) + call->leased.ttl_s * 1000;
+    *ret_tick = srv_ticks_after(server, call->leased.ttl_s * 1000);
     return CAIRN_OK;
 }
 

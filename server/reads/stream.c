@@ -76,7 +76,7 @@ static enum cairn_code put_lease(struct srv_tx *tx, struct lease_change *change,
     CAIRN_TRY(srv_ticks_advance(tx, change->server, err));
     struct srv_read_lease lease = {.version = change->entry->version.text,
                                    .job = change->job,
-                                   .until_tick = srv_ticks_now(change->server) + LEASE_S * 1000,
+                                   .until_tick = srv_ticks_after(change->server, LEASE_S * 1000),
                                    .wall_ms = srv_wall_ms(change->server)};
     memcpy(lease.id, change->id, sizeof(lease.id));
     return srv_read_lease_take(tx, &lease, &made, err);

@@ -22,6 +22,14 @@ static bool start(struct scene *scene) {
     return !hand_saves(&scene->hand, scene->saves, CAIRN_COUNT(scene->saves));
 }
 
+static bool start_over(struct scene *scene, const char *engine) {
+    const char *before = getenv("CAIRN_TEST_CATALOG");
+    if (!before) setenv("CAIRN_TEST_CATALOG", engine, 1);
+    bool good = start(scene);
+    if (!before) unsetenv("CAIRN_TEST_CATALOG");
+    return good;
+}
+
 static enum cairn_code call(struct scene *scene, const char *method, const char *base,
                             const char *tail, const char *body, json_t **ret) {
     snprintf(scene->path, sizeof(scene->path), "%s%s", base, tail);
@@ -117,6 +125,24 @@ TEST(a_lease_outlasts_a_time_in_which_no_server_ran) { /* Q34, T01 */
     inside_round(&scene.world.inside);
     EXPECT_CODE(call(&scene, "DELETE", scene.saves[0].path, "", NULL, NULL), CAIRN_IN_USE);
     REQUIRE_OK(call(&scene, "PUT", scene.saves[0].path, tail, NULL, NULL));
+}
+
+TEST(time_that_another_server_has_not_yet_counted_ends_no_lease) { /* Q34, Q29 */
+    NEED_POSTGRES;
+    SCENE(scene);
+    char tail[128];
+    REQUIRE(start_over(&scene, "postgresql"));
+    struct cairn_inside *inside = &scene.world.inside;
+    inside_round(inside);
+    REQUIRE(world_sql(&scene.world, "UPDATE ticks SET value = value + 1")); /* another one, now */
+    inside->clock.boot_ms += 20000;
+    REQUIRE_OK(lease(&scene, scene.saves[0].path, "{\"job\":\"r1\",\"ttl_s\":60}", tail));
+    REQUIRE(
+        world_sql(&scene.world, "UPDATE ticks SET value = value + 20000")); /* which looks again */
+    inside_pass(inside, MINUTE_MS - 1000);
+    EXPECT_CODE(call(&scene, "DELETE", scene.saves[0].path, "", NULL, NULL), CAIRN_IN_USE);
+    inside_pass(inside, MINUTE_MS);
+    REQUIRE_OK(call(&scene, "DELETE", scene.saves[0].path, "", NULL, NULL));
 }
 
 TEST(a_restore_plan_with_a_job_is_bound_to_its_lease) {
