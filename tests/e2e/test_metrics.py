@@ -265,7 +265,10 @@ class StoreAlone(Scraped):
         self.assertEqual(after["cairn_kept_bytes"].value(), 0)
         reads = after["cairn_range_read_duration_seconds"]
         self.assertGreaterEqual(reads.value("_count", code="ok"), 6)  # of 8 MiB at most
-        self.assertEqual(after["cairn_restore_cached_bytes_total"].value(), 2 * stored)
+        # All of the first restore; of the last one not what a rank reads after the other has closed its session.
+        cached = after["cairn_restore_cached_bytes_total"].value()
+        self.assertGreaterEqual(cached, stored)
+        self.assertLessEqual(cached, 2 * stored)
 
     def test_a_lone_rank_reads_past_the_cache_that_ranks_share(self):
         """Also while its memory for saves, which belongs to the same attempt, is there."""
