@@ -417,7 +417,7 @@ enum cairn_code srv_ticks_advance(struct srv_tx *tx, struct srv *server, struct 
     CAIRN_TRY(srv_tick_raise(tx, tick, step_ms, err)); /* no concurrent transaction (E1) */
     found->seen_tick = tick + step_ms;
     found->seen_boot_ms = boot_ms;
-    found->uncounted_ms = 0;
+    if (step_ms) found->uncounted_ms = 0; /* the others see that the value has changed */
     return CAIRN_OK;
 }
 

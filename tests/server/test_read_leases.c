@@ -137,8 +137,8 @@ TEST(time_that_another_server_has_not_yet_counted_ends_no_lease) { /* Q34, Q29 *
     REQUIRE(world_sql(&scene.world, "UPDATE ticks SET value = value + 1")); /* another one, now */
     inside->clock.boot_ms += 20000;
     REQUIRE_OK(lease(&scene, scene.saves[0].path, "{\"job\":\"r1\",\"ttl_s\":60}", tail));
-    REQUIRE(
-        world_sql(&scene.world, "UPDATE ticks SET value = value + 20000")); /* which looks again */
+    REQUIRE(world_sql(&scene.world, "UPDATE ticks SET value = value + 20000")); /* it looks again */
+    inside_round(inside);
     inside_pass(inside, MINUTE_MS - 1000);
     EXPECT_CODE(call(&scene, "DELETE", scene.saves[0].path, "", NULL, NULL), CAIRN_IN_USE);
     inside_pass(inside, MINUTE_MS);
