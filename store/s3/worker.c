@@ -71,11 +71,14 @@ static void finish_with(struct cairn_s3_task *task, enum cairn_code code,
     finish_task(task);
 }
 
+/* A body that arrived altered stays CAIRN_CORRUPT: it is the way that has to be mended. */
 static void finish_late(struct cairn_s3_task *task) {
     struct cairn_error error = task->last;
     if (!error.message[0]) cairn_fail(&error, CAIRN_TIMEOUT, "it was not its turn yet");
-    cairn_within(&error, CAIRN_TIMEOUT, "no success before the deadline; last");
-    finish_with(task, CAIRN_TIMEOUT, &error);
+    enum cairn_code code =
+        task->altered && error.code == CAIRN_CORRUPT ? CAIRN_CORRUPT : CAIRN_TIMEOUT;
+    cairn_within(&error, code, "no success before the deadline; last");
+    finish_with(task, code, &error);
 }
 
 static enum cairn_retry_decision report_outcome(struct cairn_s3_task *task,

@@ -196,9 +196,15 @@ TEST(a_request_with_a_deadline_whose_body_arrives_altered_each_time_ends_after_f
     EXPECT(!put.ambiguous);
     EXPECT(strstr(err.message, "BadDigest") && strstr(err.message, "is changed on the way"));
     EXPECT(cairn_mono_ms() - begun_ms < 10000);
-    struct cairn_store_request hasty = PUT_REQUEST; /* its deadline ends it in the same words */
-    hasty.deadline_ms = cairn_mono_ms() + 700;
-    EXPECT_CODE(cairn_store_perform(rig.worker, &hasty, &err), CAIRN_CORRUPT);
+    enum cairn_code code = CAIRN_TIMEOUT; /* its deadline ends it in the same words */
+    for (uint64_t ms = 700; ms < 60000 && code == CAIRN_TIMEOUT; ms *= 2) {
+        struct cairn_store_request hasty = PUT_REQUEST;
+        hasty.deadline_ms = cairn_mono_ms() + ms;
+        code = cairn_store_perform(rig.worker, &hasty, &err);
+        if (!strstr(err.message, "not its turn")) break; /* of a busy machine: longer, then */
+    }
+    EXPECT_CODE(code, CAIRN_CORRUPT);
+    EXPECT(strstr(err.message, "BadDigest"));
 }
 
 TEST(a_request_of_a_save_waits_for_a_way_that_alters_bodies_to_recover) {
