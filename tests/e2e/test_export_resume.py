@@ -51,7 +51,8 @@ def noted(folder):
 
 def slowly(words, **environment):
     """Begun with 30 ms more for each write, so that it is still under way when its log says that it is."""
-    return subprocess.Popen(["strace", "-f", "-o", "/dev/null", "-e", "trace=pwrite64", "-e", "inject=pwrite64:delay_enter=30000", *words],
+    return subprocess.Popen(["env", "--default-signal=INT",  # which a shell ignores for what it starts behind it
+                             "strace", "-f", "-o", "/dev/null", "-e", "trace=pwrite64", "-e", "inject=pwrite64:delay_enter=30000", *words],
                             text=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
                             env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0", **environment})
 
