@@ -600,8 +600,11 @@ TEST(a_fence_holds_although_the_uploader_died_and_the_next_one_seals_the_save) {
     cairn_world_uploader_kill(&team.world, 0);
     atomic_store(&own.go_on, true);
     EXPECT_CODE(cairn_save_fence(save, HANG_MS, &err), CAIRN_OK);
+    AWAIT(cairn_test_away(save));
+    EXPECT_CODE(cairn_save_poll(save, CAIRN_STAGED, &err), CAIRN_UPLOADER_GONE);
     REQUIRE_OK(cairn_world_uploader_start(&team.world, 0, NULL, &err));
     EXPECT_CODE(commit(save, &err), CAIRN_OK);
+    EXPECT(!cairn_test_away(save));
     EXPECT(is_saved(team.sessions[0], 0, FILL_BYTES, &err));
 }
 
