@@ -124,6 +124,7 @@ TEST(a_session_is_closed_in_time_while_its_uploader_does_not_read) {
     cairn_fake_uploader_offer_state(rank.fake, "continues");
     cairn_fake_uploader_down(rank.fake);
     EXPECT_STAGED_AWAY(save);
+    EXPECT(err.code == CAIRN_OK && !err.message[0]); /* untouched */
     cairn_fake_uploader_script(rank.fake, "staged", "deaf");
     REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
     cairn_save_free(save);
