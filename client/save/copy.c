@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads take the shard's next segment until none is left. Segments hold whole blocks; only piece
- * checksums span segments. */
+/* Threads take the shard's next segment until none is left; where there are several, the caller's
+ * copies none, so that a source that stands still keeps nothing back that the others have copied.
+ * Segments hold whole blocks; only piece checksums span segments. */
 #include "client/save/copy.h"
 
 #include <pthread.h>
@@ -34,7 +35,7 @@ struct work {
     struct cairn_device_job *job; /* NULL: no device source */
     const uint64_t *sums;         /* the device's, per chunk; NULL: none */
     struct cairn_lock lock;
-    struct cairn_condition asked;
+    struct cairn_condition changed; /* a segment is done or requested, or the copy ends */
     struct {
         size_t asked; /* segments requested from the device */
     } locked;
@@ -199,11 +200,14 @@ static uint32_t copy_block(const struct work *work, size_t *run, uint64_t offset
     return crc;
 }
 
+static void tell_change(struct work *work) {
+    CAIRN_HOLD(&work->lock);
+    cairn_condition_broadcast(&work->changed);
+}
+
 static void fail(struct work *work, const struct cairn_error *why) {
     if (!atomic_exchange(&work->failed, true)) work->problem = *why;
-    if (!work->job) return;
-    CAIRN_HOLD(&work->lock);
-    cairn_condition_broadcast(&work->asked);
+    tell_change(work);
 }
 
 /* Puts the segment's sources that need more than a block at once: a transposed tile exceeds a
@@ -279,24 +283,30 @@ static void ask_until(struct work *work, size_t until) {
         }
         CAIRN_HOLD(&work->lock);
         work->locked.asked = index + 1;
-        cairn_condition_broadcast(&work->asked);
+        cairn_condition_broadcast(&work->changed);
     }
 }
 
 /* During training a trainer's stream may wait for all copies, so all are queued. */
-static void ask_ahead(struct work *work) {
-    bool all = work->copy->behind;
-    ask_until(work, all ? work->segment_count : atomic_load(&work->next) + SEGMENTS_AHEAD);
+static size_t wanted_ahead(const struct work *work) {
+    size_t ahead = work->copy->behind ? SIZE_MAX : atomic_load(&work->next) + SEGMENTS_AHEAD;
+    return (size_t)cairn_min_u64(ahead, work->segment_count);
 }
 
-/* False: the copy ends. The caller requests its own segments here, so it never waits for itself. */
+static void ask_ahead(struct work *work) {
+    ask_until(work, wanted_ahead(work));
+}
+
+/* False: the copy ends. A caller that copies requests its own segments here, so it never waits for
+ * itself. */
 static bool await_segment(struct work *work, size_t index) {
     struct cairn_error why = {0};
     if (!work->job) return true;
     if (pthread_equal(pthread_self(), work->caller)) ask_until(work, index + 1);
     cairn_lock_take(&work->lock);
+    if (work->locked.asked <= index) cairn_condition_broadcast(&work->changed); /* it is wanted */
     while (work->locked.asked <= index && !atomic_load(&work->failed) && !atomic_load(&work->stop))
-        (void)cairn_condition_wait(&work->asked, &work->lock, UINT64_MAX);
+        (void)cairn_condition_wait(&work->changed, &work->lock, UINT64_MAX);
     bool asked = work->locked.asked > index;
     cairn_lock_give(&work->lock);
     if (!asked || atomic_load(&work->failed)) return false;
@@ -330,14 +340,15 @@ static bool copy_segment(struct work *work, size_t index) {
 
 static void *copy_segments(void *argument) {
     size_t index;
-    while (next_segment(argument, &index) && copy_segment(argument, index)) {
-    }
+    while (next_segment(argument, &index) && copy_segment(argument, index)) tell_change(argument);
     return NULL;
 }
 
+/* 0: the caller copies alone. */
 static uint32_t start_helpers(struct work *work, pthread_t helpers[THREADS_MAX]) {
     uint32_t wanted = (uint32_t)cairn_min_u64(work->copy->threads, THREADS_MAX), count = 0;
-    while (count + 1 < wanted && !cairn_client_thread(&helpers[count], NULL, copy_segments, work))
+    if (wanted < 2) return 0;
+    while (count < wanted && !cairn_client_thread(&helpers[count], NULL, copy_segments, work))
         count++;
     return count;
 }
@@ -389,42 +400,47 @@ enum cairn_code cairn_client_copy_job(const struct cairn_client_copy *copy,
     return code;
 }
 
-/* The device copies in order, so earlier segments arrive before the caller's own. */
-static enum cairn_code tell_until(struct work *work, size_t index, struct cairn_error *err) {
-    if (!work->job) return CAIRN_OK;
-    for (size_t before = work->reported; before < index; before++) {
-        if (!await_segment(work, before)) return CAIRN_OK; /* the copy ends; copy_all returns why */
+static enum cairn_code copy_alone(struct work *work, struct cairn_error *err) {
+    size_t index;
+    while (next_segment(work, &index)) {
+        if (!copy_segment(work, index)) return CAIRN_OK; /* copy_all returns why */
+        ask_ahead(work);
         CAIRN_TRY(tell_copied(work, err));
     }
     return CAIRN_OK;
 }
 
-static enum cairn_code copy_and_tell(struct work *work, struct cairn_error *err) {
-    size_t index;
-    ask_ahead(work);
-    if (work->copy->queued && work->locked.asked == work->segment_count)
-        work->copy->queued(work->copy->owner);
-    while (next_segment(work, &index)) {
-        ask_until(work, index + 1);
-        CAIRN_TRY(tell_until(work, index, err));
-        if (!copy_segment(work, index)) return CAIRN_OK;
+/* Nothing to request or to tell. The lock is held. */
+static bool is_quiet(const struct work *work) {
+    bool asks = work->job && work->locked.asked < wanted_ahead(work);
+    return !asks && !atomic_load(&work->done[work->reported]) && !atomic_load(&work->failed);
+}
+
+static enum cairn_code tell_helpers_copies(struct work *work, struct cairn_error *err) {
+    while (work->reported < work->segment_count) {
+        cairn_lock_take(&work->lock);
+        while (is_quiet(work)) (void)cairn_condition_wait(&work->changed, &work->lock, UINT64_MAX);
+        cairn_lock_give(&work->lock);
+        if (atomic_load(&work->failed)) return CAIRN_OK; /* copy_all returns why */
         ask_ahead(work);
         CAIRN_TRY(tell_copied(work, err));
     }
-    ask_until(work, work->segment_count); /* segments that helpers took */
-    return tell_until(work, work->segment_count, err);
+    return CAIRN_OK;
 }
 
 static void stop_helpers(struct work *work) {
     CAIRN_HOLD(&work->lock);
     atomic_store(&work->stop, true);
-    cairn_condition_broadcast(&work->asked);
+    cairn_condition_broadcast(&work->changed);
 }
 
 static enum cairn_code copy_all(struct work *work, struct cairn_error *err) {
     pthread_t helpers[THREADS_MAX];
     uint32_t helper_count = start_helpers(work, helpers);
-    enum cairn_code code = copy_and_tell(work, err);
+    ask_ahead(work);
+    if (work->copy->queued && work->locked.asked == work->segment_count)
+        work->copy->queued(work->copy->owner);
+    enum cairn_code code = helper_count ? tell_helpers_copies(work, err) : copy_alone(work, err);
     if (code) stop_helpers(work);
     for (uint32_t i = 0; i < helper_count; i++) pthread_join(helpers[i], NULL);
     if (!code && atomic_load(&work->failed)) {
@@ -448,9 +464,9 @@ enum cairn_code cairn_client_copy(const struct cairn_client_copy *copy, struct c
     work.done = done;
     if (work.job) work.sums = copy->device->plugin->sums(work.job);
     cairn_lock_init(&work.lock, CAIRN_LOCK_client_copy);
-    cairn_condition_init(&work.asked);
+    cairn_condition_init(&work.changed);
     enum cairn_code code = copy_all(&work, err);
-    cairn_condition_release(&work.asked);
+    cairn_condition_release(&work.changed);
     cairn_lock_release(&work.lock);
     return code;
 }

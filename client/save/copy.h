@@ -7,7 +7,8 @@
  * Promise: 1   each source byte is read once; bytes, block checksums and piece checksums do not
  *              depend on the number of threads.
  *          2   `copied` runs on the caller's thread with growing lengths; everything before such a
- *              length is copied and checksummed.
+ *              length is copied and checksummed. It runs as soon as that is so, also while a source
+ *              of a later segment stands still: where several threads copy, the caller's does not.
  *          3   after the call no other thread touches a source or the slab, even on failure. If no
  *              thread can be started, the caller copies alone.
  *          4   a source that is not plain memory is copied into the slab by segments and
@@ -20,7 +21,7 @@
  *              result is the same.
  *          7   with `check` the bytes are written again to the same place and checksummed; nothing
  *              else changes.
- * Limits:  64 threads, including the caller's.
+ * Limits:  64 threads, and the caller's.
  * Threads: one call at a time per shard; its threads end with the call, and block all signals.
  * Next:    client/save/threads.h chooses the number of threads; client/save/stage.c.
  */

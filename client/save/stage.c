@@ -3,8 +3,8 @@
  * Stages a save, during the call for which training stands still, or on a library thread. One pass
  * copies every byte to its final place and computes block checksums; `staged` messages let the
  * uploader send the first parts meanwhile. If no uploader is there at the end of the copy, the call
- * returns CAIRN_UPLOADER_GONE and hands the stager over to the session's thread, which stages and
- * seals with the next uploader.
+ * hands the stager over to the session's thread, which stages and seals with the next uploader, and
+ * returns CAIRN_OK: the sources may be changed. Until then the save's status says `away`.
  */
 #include "client/save/stager.h"
 
@@ -328,11 +328,12 @@ static bool hand_over(struct cairn_client_stager *stager, bool *ret_back) {
     stager->alone = true;
     save->handed_over = stager;
     cairn_client_save_event(save, CAIRN_CLIENT_EVENT_HAND_OVER);
+    cairn_client_changed(stager->session); /* `away` */
     return true;
 }
 
-/* CAIRN_UPLOADER_GONE with *ret_handed_over: the caller is done. A copied save is not given up
- * because the link ended again (Q43). */
+/* CAIRN_OK with *ret_handed_over: the caller is done. A copied save is not given up because the
+ * link ended again (Q43). */
 static enum cairn_code seal_or_hand_over(struct cairn_client_stager *stager, uint64_t deadline_ms,
                                          bool *ret_handed_over, struct cairn_error *err) {
     bool back = true;
@@ -341,7 +342,8 @@ static enum cairn_code seal_or_hand_over(struct cairn_client_stager *stager, uin
         if (code != CAIRN_UPLOADER_GONE) return code;
         if (tries < TRIES_MAX) continue;
         *ret_handed_over = hand_over(stager, &back);
-        if (*ret_handed_over || !back || cairn_mono_ms() >= deadline_ms) return code;
+        if (*ret_handed_over) return CAIRN_OK;
+        if (!back || cairn_mono_ms() >= deadline_ms) return code;
     }
 }
 
@@ -489,12 +491,11 @@ static void release(struct cairn_client_stager *stager) {
 
 static enum cairn_code take_until(struct cairn_save *save, enum until until,
                                   struct cairn_error *err) {
-    struct cairn_error own = {0};
-    if (!err) err = &own;
+    struct cairn_error why = {0}; /* err is untouched by what a later try makes good */
     CAIRN_TRY(take_stager(save, until, err));
     uint64_t started_us = cairn_mono_us();
     bool handed_over = false;
-    enum cairn_code code = place_copy_seal(save->kept, until, &handed_over, err);
+    enum cairn_code code = place_copy_seal(save->kept, until, &handed_over, &why);
     save->stall_us += cairn_mono_us() - started_us;
     if (!code && until != SEALED && park(save)) {
         if (until == COPIED) tell_progress(save->kept);
@@ -502,18 +503,16 @@ static enum cairn_code take_until(struct cairn_save *save, enum until until,
     }
     struct cairn_client_stager *stager = CAIRN_TAKE(save->kept);
     if (!handed_over) release(stager);
-    if (handed_over) {
-        cairn_client_save_retire_pieces(save);
-        (void)cairn_fail(err, code,
-                         "the uploader at %s is away; the bytes are copied and are sealed with the "
-                         "one that comes back",
-                         save->session->socket);
-        return cairn_client_save_named(save, code, err);
-    }
-    if (!code && until != SEALED) *err = save->problem; /* the save ended together with the call */
+    if (!code && until != SEALED) why = save->problem; /* the save ended together with the call */
     if (!code && until != SEALED) code = save->problem.code;
-    if (code && !is_committed(save)) return cairn_client_save_fail(save, code, err);
-    cairn_client_save_sealed(save);
+    if (code && !is_committed(save)) {
+        if (err) *err = why;
+        return cairn_client_save_fail(save, code, err ? err : &why);
+    }
+    if (handed_over)
+        cairn_client_save_retire_pieces(save);
+    else
+        cairn_client_save_sealed(save);
     CAIRN_HOLD(&save->session->lock);
     cairn_client_progress_tell(save, 0);
     return CAIRN_OK;

@@ -23,6 +23,7 @@ static void read_status(const struct cairn_save *save, struct cairn_save_status 
     *ret =
         (struct cairn_save_status){.step = save->step,
                                    .reached = (enum cairn_milestone)save->state.reached,
+                                   .away = save->state.phase == CAIRN_CLIENT_PHASE_COPIED,
                                    .total_bytes = save->total_bytes,
                                    .staged_bytes = staged ? save->total_bytes : save->staged_bytes,
                                    .sent_bytes = sent_bytes,
@@ -34,8 +35,9 @@ static void read_status(const struct cairn_save *save, struct cairn_save_status 
 
 /* durable_bytes follows reached and total_bytes; times are not progress. */
 static bool is_news(const struct cairn_save_status *now, const struct cairn_save_status *told) {
-    return now->reached != told->reached || now->total_bytes != told->total_bytes ||
-           now->staged_bytes != told->staged_bytes || now->sent_bytes != told->sent_bytes;
+    return now->reached != told->reached || now->away != told->away ||
+           now->total_bytes != told->total_bytes || now->staged_bytes != told->staged_bytes ||
+           now->sent_bytes != told->sent_bytes;
 }
 
 void cairn_client_progress_tell(struct cairn_save *save, uint64_t until_ms) {

@@ -103,9 +103,11 @@ static enum cairn_code describe(const struct job *job, struct cairn_save *save, 
 /* An absent uploader is no failure: the bytes are copied, and the next uploader sends them. */
 static enum cairn_code stage(const struct job *job, struct cairn_save *save,
                              struct cairn_error *err) {
+    struct cairn_save_status status;
     enum cairn_code code = cairn_save_stage(save, err);
-    if (code != CAIRN_UPLOADER_GONE) return code;
-    fprintf(stderr, "rank %u: %s\n", job->rank, err->message);
+    if (code) return code;
+    cairn_save_status(save, &status);
+    if (status.away) fprintf(stderr, "rank %u: the uploader is away\n", job->rank);
     return CAIRN_OK;
 }
 

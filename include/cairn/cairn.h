@@ -405,10 +405,10 @@ enum cairn_code cairn_save_set_meta(struct cairn_save *save, const char *labels_
 /* Copies every piece and raw shard into the slab, and seals the save. Strided pieces are copied in
  * place, without a temporary. Where the process may use several cores per rank of the node, several
  * threads copy large shards (`copy_threads`) and end with the call. After it returns the sources
- * may be changed. CAIRN_UPLOADER_GONE: the bytes are copied but the uploader is away; the session
- * seals the save with the next uploader, cairn_save_wait tells the outcome, and the handle may be
- * freed meanwhile. Any other error is final: the save fails for all ranks. CAIRN_IO with CUDA's
- * name for the error: a device failed; saves of host memory still work. */
+ * may be changed. CAIRN_OK: the bytes are copied. If the uploader is away, the session seals the
+ * save with the next one, and the handle may be freed meanwhile: `away` of cairn_save_status says
+ * so, and cairn_save_wait tells the outcome. Any error is final: the save fails for all ranks.
+ * CAIRN_IO with CUDA's name for the error: a device failed; saves of host memory still work. */
 enum cairn_code cairn_save_stage(struct cairn_save *save, struct cairn_error *err);
 /* The two halves of cairn_save_stage, for facts known only after the ranks have written. After
  * cairn_save_copy the sources may be changed, and the uploader sends what is copied. Tensors and
@@ -452,7 +452,8 @@ enum cairn_code cairn_save_wait(struct cairn_save *save, enum cairn_milestone mi
  *     cairn_save_begin, _again       any error        no handle; the step failed for all ranks,
  *                                                     except after CAIRN_INVALID of arguments
  *     cairn_save_tensor and its kin  any error        as before the call
- *     cairn_save_stage, _seal        UPLOADER_GONE    goes on: its bytes are copied
+ *     cairn_save_stage, _seal        OK               goes on: its bytes are copied, and sealed, or
+ *                                                     `away` until they are
  *     cairn_save_stage, _copy,       INVALID          as before the call (wrong order of calls)
  *       _seal, _stage_begin          any other error  over
  *     cairn_save_fence               TIMEOUT,         goes on; its sources are still being read
@@ -513,6 +514,8 @@ struct cairn_save_status {
     char version[48];             /* "" until an uploader answers the begin */
     enum cairn_milestone reached; /* 0: none yet; only cairn_save_wait reports PARTNERED and
                                      COPIED */
+    int away; /* 1: copied, but no uploader has it: the next one takes it over. cairn_save_wait and
+                 _poll return CAIRN_UPLOADER_GONE meanwhile. 0 once one has it, or it is over */
     /* Progress in bytes of the objects, headers included; each counter grows up to total_bytes,
      * which is 0 until cairn_save_stage computes it. */
     uint64_t total_bytes;

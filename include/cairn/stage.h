@@ -34,7 +34,8 @@
  *                               The begin after that waits for memory, as always.
  *     cairn_close, _renew       wait until the copies are complete and sealed, at most the
  *                               session's timeout; a save that is not copied by then fails.
- *     the uploader dies         the copy goes on, and is sealed with the next uploader.
+ *     the uploader dies         the copy goes on, and is sealed with the next uploader; `away` of
+ *                               cairn_save_status is 1 from the end of the copy until then.
  */
 #ifndef CAIRN_STAGE_H
 #define CAIRN_STAGE_H

@@ -85,9 +85,9 @@ STAGED, DURABLE, COMMITTED, PARTNERED, COPIED, DECIDED = 1, 2, 3, 4, 5, 6
 
 
 class SaveStatus(Structure):
-    _fields_ = [("step", U64), ("version", c_char * 48), ("reached", c_int), ("total_bytes", U64),
-                ("staged_bytes", U64), ("sent_bytes", U64), ("durable_bytes", U64), ("stall_us", U64),
-                ("wait_us", U64)]
+    _fields_ = [("step", U64), ("version", c_char * 48), ("reached", c_int), ("away", c_int),
+                ("total_bytes", U64), ("staged_bytes", U64), ("sent_bytes", U64), ("durable_bytes", U64),
+                ("stall_us", U64), ("wait_us", U64)]
 
 
 class SaveOptions(Options):

@@ -252,10 +252,7 @@ class Run:
         return held
 
     def _copy(self, save: Save) -> None:
-        code, err = _lib.attempt("cairn_save_stage", save._handle)
-        # Gone: the bytes are copied, and the next uploader takes the save over.
-        if code not in (_lib.OK, _lib.UPLOADER_GONE):
-            raise save._error(code, err)
+        _lib.call("cairn_save_stage", save._handle, **save._context())
         save._release()
         save.staged.settle(None)
         watcher.add(save)

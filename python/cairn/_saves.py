@@ -39,6 +39,7 @@ class Progress:
     stall_s: float
     wait_s: float
     version: str
+    away: bool = False  # copied, but no uploader has it: the next one takes it over
 
 
 class SaveFuture(concurrent.futures.Future["Save"]):
@@ -157,7 +158,7 @@ class Save:
         status = _lib.SaveStatus()
         _lib.LIB.cairn_save_status(self._handle, ctypes.byref(status))
         self._last = Progress(status.total_bytes, status.staged_bytes, status.sent_bytes, status.durable_bytes,
-                              status.stall_us / 1e6, status.wait_us / 1e6, status.version.decode())
+                              status.stall_us / 1e6, status.wait_us / 1e6, status.version.decode(), bool(status.away))
         return self._last
 
     def cancel(self, reason: str = "cancelled by the trainer") -> bool:

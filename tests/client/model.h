@@ -31,7 +31,7 @@ void cairn_model_fill(struct cairn_model *model, uint64_t seed);
 enum cairn_code cairn_model_describe(const struct cairn_model *model, struct cairn_save *save,
                                      uint32_t rank, uint32_t ranks,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* Begin, describe, stage. CAIRN_UPLOADER_GONE with a save: its bytes are copied. */
+/* Begin, describe, stage. CAIRN_OK with a save: its bytes are copied. */
 enum cairn_code cairn_model_save(const struct cairn_model *model, struct cairn_session *session,
                                  uint64_t step, uint32_t rank, uint32_t ranks,
                                  struct cairn_save **ret, struct cairn_error *err) CAIRN_MUST_USE;

@@ -103,9 +103,8 @@ TEST(an_uploader_that_dies_in_mid_stage_hears_everything_again) {
 static enum cairn_code save_patiently(struct cairn_rank *rank, uint64_t step,
                                       struct cairn_save **ret, struct cairn_error *err) {
     enum cairn_code code;
-    (void)AWAIT((code = rank_save(rank->session, step, ret, err)) != CAIRN_UPLOADER_GONE || *ret);
-    if (code == CAIRN_UPLOADER_GONE && *ret) code = cairn_test_reach(*ret, CAIRN_STAGED, err);
-    return code;
+    (void)AWAIT((code = rank_save(rank->session, step, ret, err)) != CAIRN_UPLOADER_GONE);
+    return code ? code : cairn_test_reach(*ret, CAIRN_STAGED, err);
 }
 
 TEST(what_was_copied_while_the_uploader_was_away_is_sealed_with_the_next) { /* K04 */
@@ -119,7 +118,7 @@ TEST(what_was_copied_while_the_uploader_was_away_is_sealed_with_the_next) { /* K
         REQUIRE_OK(cairn_save_raw(save, "state", "0123456789", 10, &err));
         cairn_fake_uploader_offer_state(rank.fake, states[i % 2]);
         cairn_fake_uploader_down(rank.fake);
-        EXPECT_CODE(cairn_test_stage(save, &err), CAIRN_UPLOADER_GONE);
+        EXPECT_STAGED_AWAY(save);
         EXPECT_CODE(cairn_session_problem(rank.session, &err), CAIRN_OK);
         if (freed) cairn_save_free(save);
         EXPECT_CODE(cairn_save_begin(rank.session, 2, NULL, &next, &err), CAIRN_UPLOADER_GONE);
@@ -129,6 +128,7 @@ TEST(what_was_copied_while_the_uploader_was_away_is_sealed_with_the_next) { /* K
         EXPECT_ALL_U64(staged.blob.size, 4, cairn_fake_uploader_count(rank.fake, "begin"),
                        1 + i % 2, cairn_fake_uploader_count(rank.fake, "fail"), 0);
         if (!freed) EXPECT_CODE(cairn_test_reach(save, CAIRN_STAGED, &err), CAIRN_OK);
+        if (!freed) EXPECT(!cairn_test_away(save));
         if (!freed) cairn_save_free(save);
     }
 }
@@ -146,7 +146,7 @@ TEST(what_begins_while_the_uploader_is_away_is_begun_and_sealed_with_the_next) {
         cairn_save_status(save, &status);
         EXPECT_EQ_TEXT(status.version, ""); /* nobody has named it yet */
         REQUIRE_OK(cairn_save_raw(save, "state", "0123456789", 10, &err));
-        EXPECT_CODE(cairn_test_stage(save, &err), CAIRN_UPLOADER_GONE);
+        EXPECT_STAGED_AWAY(save);
         /* The other generation is lent to the first save. */
         EXPECT_CODE(cairn_save_begin(rank.session, 3, NULL, &refused, &err), CAIRN_UPLOADER_GONE);
         if (freed) cairn_save_free(save);
@@ -160,6 +160,7 @@ TEST(what_begins_while_the_uploader_is_away_is_begun_and_sealed_with_the_next) {
         EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "count"), 1);
         EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "fail"), 0);
         if (!freed) EXPECT_CODE(cairn_test_reach(save, CAIRN_STAGED, &err), CAIRN_OK);
+        if (!freed) EXPECT(!cairn_test_away(save));
         if (!freed) cairn_save_free(save);
         cairn_save_free(first);
     }
@@ -176,7 +177,7 @@ TEST(what_begins_while_the_uploader_is_stopping_is_begun_and_sealed_with_the_nex
         cairn_fake_uploader_script(rank.fake, "begin", "unavailable");
         REQUIRE_OK(cairn_save_begin(rank.session, 2, NULL, &save, &err));
         REQUIRE_OK(cairn_save_raw(save, "state", "0123456789", 10, &err));
-        EXPECT_CODE(cairn_test_stage(save, &err), CAIRN_UPLOADER_GONE);
+        EXPECT_STAGED_AWAY(save);
         cairn_fake_uploader_event(rank.fake, rank_verdict(1, "committed", ""));
         EXPECT_CODE(cairn_save_wait(first, CAIRN_COMMITTED, HANG_MS, &err), CAIRN_OK);
         EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "begin"), 2); /* it was asked once */
@@ -190,6 +191,7 @@ TEST(what_begins_while_the_uploader_is_stopping_is_begun_and_sealed_with_the_nex
         EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "count"), 0);
         EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "fail"), 0);
         if (!freed) EXPECT_CODE(cairn_test_reach(save, CAIRN_STAGED, &err), CAIRN_OK);
+        if (!freed) EXPECT(!cairn_test_away(save));
         if (!freed) cairn_save_free(save);
         cairn_save_free(first);
     }
@@ -201,7 +203,7 @@ TEST(a_rank_without_memory_that_begins_while_the_uploader_is_away_is_sealed_with
     RANK_OPENS(options.bytes = 0);
     cairn_fake_uploader_down(rank.fake);
     BEGUN(save, 1);
-    EXPECT_CODE(cairn_test_stage(save, &err), CAIRN_UPLOADER_GONE);
+    EXPECT_STAGED_AWAY(save);
     REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
     EXPECT(cairn_fake_uploader_saw(rank.fake, "seal", 1, NULL));
     EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "count"), 0);
@@ -282,7 +284,7 @@ TEST(what_is_given_up_while_its_late_begin_is_under_way_lends_no_memory) {
     cairn_fake_uploader_down(rank.fake);
     REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
     REQUIRE_OK(cairn_save_raw(save, "state", "0123456789", 10, &err));
-    EXPECT_CODE(cairn_test_stage(save, &err), CAIRN_UPLOADER_GONE);
+    EXPECT_STAGED_AWAY(save);
     cairn_fake_uploader_script(rank.fake, "begin", "late");
     REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
     REQUIRE(cairn_fake_uploader_saw(rank.fake, "begin", 1, NULL));
@@ -299,7 +301,7 @@ TEST(what_was_copied_while_the_uploader_was_away_can_be_given_up_or_left_behind)
         BEGUN(save, 1);
         REQUIRE_OK(cairn_save_raw(save, "state", "0123456789", 10, &err));
         cairn_fake_uploader_down(rank.fake);
-        EXPECT_CODE(cairn_test_stage(save, &err), CAIRN_UPLOADER_GONE);
+        EXPECT_STAGED_AWAY(save);
         if (i == 0) EXPECT_CODE(cairn_save_fail(save, "no", &err), CAIRN_UPLOADER_GONE);
         if (i == 1) cairn_fake_uploader_offer_state(rank.fake, "failed");
         if (i < 2) {

@@ -304,6 +304,20 @@ TEST(a_fence_waits_for_the_copy_and_a_begin_does_not) {
     EXPECT(is_saved(team.sessions[0], 1, SMALL_BYTES, &err));
 }
 
+TEST(what_is_copied_is_in_the_store_while_the_rest_is_still_copied) {
+    ALONE(FILL_BYTES);
+    struct standing own = {.from = FILL_BYTES - CAIRN_MIB}; /* its third segment, by the header */
+    AUTO_SAVE *save = NULL;
+    struct cairn_save_status status;
+    REQUIRE_OK(begin_standing(team.sessions[0], 0, &own, &save, &err));
+    AWAIT(atomic_load(&own.stands));
+    AWAIT((cairn_save_status(save, &status), status.sent_bytes >= 2 * SEGMENT_BYTES));
+    EXPECT_CODE(cairn_save_poll(save, CAIRN_COPIED, &err), CAIRN_TIMEOUT);
+    atomic_store(&own.go_on, true);
+    EXPECT_CODE(commit(save, &err), CAIRN_OK);
+    EXPECT(is_saved(team.sessions[0], 0, FILL_BYTES, &err));
+}
+
 TEST(a_copy_beside_training_yields_to_it) {
     ALONE(FILL_BYTES);
     struct standing own = {.from = SEGMENT_BYTES};
@@ -600,8 +614,11 @@ TEST(a_fence_holds_although_the_uploader_died_and_the_next_one_seals_the_save) {
     cairn_world_uploader_kill(&team.world, 0);
     atomic_store(&own.go_on, true);
     EXPECT_CODE(cairn_save_fence(save, HANG_MS, &err), CAIRN_OK);
+    AWAIT(cairn_test_away(save));
+    EXPECT_CODE(cairn_save_poll(save, CAIRN_STAGED, &err), CAIRN_UPLOADER_GONE);
     REQUIRE_OK(cairn_world_uploader_start(&team.world, 0, NULL, &err));
     EXPECT_CODE(commit(save, &err), CAIRN_OK);
+    EXPECT(!cairn_test_away(save));
     EXPECT(is_saved(team.sessions[0], 0, FILL_BYTES, &err));
 }
 

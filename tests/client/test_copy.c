@@ -141,6 +141,100 @@ TEST(a_shard_without_bytes_needs_nothing, err) {
     EXPECT_CODE(cairn_client_copy(&order, &err), CAIRN_OK);
 }
 
+/* ---- a source that stands still ---- */
+
+#define SEGMENT_BYTES CAIRN_CLIENT_SEGMENT_BYTES
+
+/* Of three segments the last one stands until both others are told, and one of those, which the
+ * caller's thread has not, until the last one is begun. */
+struct stand {
+    pthread_t caller;
+    _Atomic uint64_t told;
+    atomic_bool one_waits, last_is_begun, last_was_told;
+};
+
+static int stand(void *owner, uint64_t offset, void *to, uint64_t bytes) {
+    struct stand *own = owner;
+    memset(to, 1, bytes);
+    bool last = offset >= 2 * SEGMENT_BYTES;
+    if (last) atomic_store(&own->last_is_begun, true);
+    if (last) atomic_store(&own->last_was_told, COMES(own->told == 2 * SEGMENT_BYTES));
+    if (!last && !pthread_equal(pthread_self(), own->caller) &&
+        !atomic_exchange(&own->one_waits, true))
+        (void)COMES(atomic_load(&own->last_is_begun));
+    return 0;
+}
+
+static enum cairn_code note_told(void *owner, uint64_t bytes, struct cairn_error *err) {
+    CAIRN_UNUSED struct cairn_error *none = err;
+    atomic_store(&((struct stand *)owner)->told, bytes);
+    return CAIRN_OK;
+}
+
+TEST(what_is_copied_is_told_while_a_source_stands_still_in_any_thread, err) { /* copy.h#2 */
+    struct stand own = {.caller = pthread_self()};
+    struct cairn_client_piece piece = {.name = "w", .fill = stand, .fill_owner = &own};
+    const struct cairn_client_run run = {NULL, 0, 3 * SEGMENT_BYTES, &piece};
+    CAIRN_AUTO_HEAP uint8_t *to = malloc(run.bytes);
+    uint32_t blocks[3 * SEGMENT_BYTES / CAIRN_BLOCK_BYTES];
+    REQUIRE(to);
+    const struct cairn_client_copy order = {.runs = &run,
+                                            .run_count = 1,
+                                            .bytes = run.bytes,
+                                            .to = to,
+                                            .blocks = blocks,
+                                            .threads = 2,
+                                            .copied = note_told,
+                                            .owner = &own};
+    EXPECT_CODE(cairn_client_copy(&order, &err), CAIRN_OK);
+    EXPECT(atomic_load(&own.last_was_told));
+    EXPECT_EQ_U64(own.told, run.bytes);
+}
+
+/* ---- how many threads copy at once ---- */
+
+static enum cairn_code ignore(void *owner, uint64_t bytes, struct cairn_error *err) {
+    CAIRN_UNUSED void *none = owner;
+    return bytes ? CAIRN_OK : cairn_fail(err, CAIRN_INTERNAL, "nothing was told");
+}
+
+struct crowd {
+    pthread_t caller;
+    _Atomic unsigned now, most, callers;
+};
+
+static int crowd_in(void *owner, uint64_t offset, void *to, uint64_t bytes) {
+    struct crowd *own = owner;
+    unsigned now = atomic_fetch_add(&own->now, 1) + 1, most = atomic_load(&own->most);
+    while (now > most && !atomic_compare_exchange_weak(&own->most, &most, now)) continue;
+    atomic_fetch_add(&own->callers, pthread_equal(pthread_self(), own->caller) ? 1u : 0u);
+    memset(to, (int)(offset >> 20), bytes);
+    atomic_fetch_sub(&own->now, 1);
+    return 0;
+}
+
+TEST(no_more_threads_copy_than_are_asked_for_and_one_is_the_callers, err) {
+    const uint64_t bytes = 6 * SEGMENT_BYTES;
+    CAIRN_AUTO_HEAP uint8_t *to = malloc(bytes);
+    CAIRN_AUTO_HEAP uint32_t *blocks = calloc(bytes / CAIRN_BLOCK_BYTES, 4);
+    REQUIRE(to && blocks);
+    for (uint32_t threads = 1; threads <= 3; threads++) {
+        struct crowd own = {.caller = pthread_self()};
+        struct cairn_client_piece piece = {.name = "w", .fill = crowd_in, .fill_owner = &own};
+        const struct cairn_client_run run = {NULL, 0, bytes, &piece};
+        const struct cairn_client_copy order = {.runs = &run,
+                                                .run_count = 1,
+                                                .bytes = bytes,
+                                                .to = to,
+                                                .blocks = blocks,
+                                                .threads = threads,
+                                                .copied = ignore};
+        EXPECT_CODE(cairn_client_copy(&order, &err), CAIRN_OK);
+        EXPECT(own.most <= threads);
+        EXPECT_EQ_U64(own.callers, threads == 1 ? 6 : 0);
+    }
+}
+
 /* ---- sources that are no plain memory ---- */
 
 #define SIDE 2600 /* F32: 27 MB, so that segments and tiles end within rows */
@@ -206,11 +300,6 @@ static void close_views(struct views *views) {
     free(views->wanted);
     free(views->to);
     free(views->blocks);
-}
-
-static enum cairn_code ignore(void *owner, uint64_t bytes, struct cairn_error *err) {
-    CAIRN_UNUSED void *none = owner;
-    return bytes ? CAIRN_OK : cairn_fail(err, CAIRN_INTERNAL, "nothing was told");
 }
 
 static enum cairn_code copy_views(struct views *views, uint32_t threads, struct cairn_error *err) {

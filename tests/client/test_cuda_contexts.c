@@ -32,29 +32,44 @@ static enum cairn_code warm(struct life *life) {
 }
 
 /* As it lies, turned, converted, and many small ones. */
-static enum cairn_code save(struct life *life) {
+static enum cairn_code describe(const struct life *life, struct cairn_save *save,
+                                struct cairn_error *err) {
     static const uint64_t shape[2] = {SIDE, SIDE}, few[1] = {10};
     static const int64_t turned[2] = {1, SIDE};
-    struct cairn_save *made = NULL;
     struct cairn_tensor_piece piece =
         SIZED(cairn_tensor_piece, .name = "plain", .dtype = "F32", .dimension_count = 2,
               .shape = shape, .kind = CAIRN_LOCAL, .source = life->memory, .source_bytes = BYTES,
               .memory = CAIRN_MEMORY_CUDA, .stream = life->stream);
-    CAIRN_TRY(cairn_save_begin(life->rank.session, 1, NULL, &made, &life->err));
-    enum cairn_code code = cairn_save_tensor(made, &piece, &life->err);
+    CAIRN_TRY(cairn_save_tensor(save, &piece, err));
     piece.name = "turned", piece.source_stride = turned;
-    if (!code) code = cairn_save_tensor(made, &piece, &life->err);
+    CAIRN_TRY(cairn_save_tensor(save, &piece, err));
     piece.name = "converted", piece.source_dtype = "F32", piece.dtype = "BF16";
-    if (!code && life->converts) code = cairn_save_tensor(made, &piece, &life->err);
+    if (life->converts) CAIRN_TRY(cairn_save_tensor(save, &piece, err));
     piece.source_stride = NULL, piece.source_dtype = NULL, piece.dtype = "F32";
     piece.dimension_count = 1, piece.shape = few, piece.source_bytes = 40;
-    for (char name[] = "a"; !code && name[0] <= 'z'; name[0]++) {
+    for (char name[] = "a"; name[0] <= 'z'; name[0]++) {
         piece.name = name;
-        code = cairn_save_tensor(made, &piece, &life->err);
+        CAIRN_TRY(cairn_save_tensor(save, &piece, err));
     }
-    if (!code) code = cairn_save_stage(made, &life->err);
-    cairn_save_free(made);
-    return code;
+    return CAIRN_OK;
+}
+
+static enum cairn_code save(struct life *life) {
+    AUTO_SAVE *made = NULL;
+    CAIRN_TRY(cairn_save_begin(life->rank.session, 1, NULL, &made, &life->err));
+    CAIRN_TRY(describe(life, made, &life->err));
+    return cairn_save_stage(made, &life->err);
+}
+
+/* By a thread of the library, with a fence for the trainer's stream. */
+static enum cairn_code save_beside(struct life *life) {
+    AUTO_SAVE *made = NULL;
+    CAIRN_TRY(cairn_save_begin(life->rank.session, 2, NULL, &made, &life->err));
+    CAIRN_TRY(describe(life, made, &life->err));
+    CAIRN_TRY(cairn_save_stage_begin(made, &life->err));
+    CAIRN_TRY(cairn_save_fence_stream(made, life->stream, &life->err));
+    CAIRN_TRY(cairn_save_fence(made, 0, &life->err));
+    return cairn_save_wait(made, CAIRN_STAGED, 0, &life->err);
 }
 
 static struct cairn_read read_of(const struct life *life) {
@@ -84,8 +99,8 @@ static enum cairn_code end(struct life *life) {
     return code;
 }
 
-static enum cairn_code (*const steps[])(struct life *life) = {warm, save, restore, restore_later,
-                                                              end};
+static enum cairn_code (*const steps[])(struct life *life) = {warm,    save,          save_beside,
+                                                              restore, restore_later, end};
 struct step {
     struct life *life;
     size_t number;

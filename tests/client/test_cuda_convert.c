@@ -204,9 +204,26 @@ TEST(the_share_of_a_split_is_converted_from_where_it_begins) {
 #define READ_COLUMNS 900 /* more than a slot of the fake's window */
 #define APART_BYTES ((size_t)READ_ROWS * (READ_COLUMNS + 3) * 4)
 
-/* One tensor of random bits behind an item of odd length. */
-static enum cairn_code serve_floats(struct cairn_rank *rank, struct cairn_staged_version *version,
-                                    const uint32_t *bits, struct cairn_error *err) {
+/* A version with one tensor of random bits behind an item of odd length, and what is read of it. */
+struct floats {
+    struct cairn_rank rank;
+    struct cairn_staged_version version;
+    struct cairn_restore *restore;
+    uint32_t *bits;
+    uint8_t *wanted, *got;
+};
+
+static void cairn_floats_release(struct floats *floats) {
+    cairn_restore_free(floats->restore);
+    cairn_staged_version_release(&floats->version);
+    cairn_rank_release(&floats->rank);
+    free(floats->bits);
+    free(floats->wanted);
+    free(floats->got);
+}
+
+static enum cairn_code serve_floats(struct floats *floats, struct cairn_error *err) {
+    struct cairn_rank *rank = &floats->rank;
     static const uint64_t shape[2] = {READ_ROWS, READ_COLUMNS};
     struct cairn_save *save = NULL;
     CAIRN_TRY(rank_uploader(rank, 1, err));
@@ -223,65 +240,78 @@ static enum cairn_code serve_floats(struct cairn_rank *rank, struct cairn_staged
                                              .dimension_count = 2,
                                              .shape = shape,
                                              .kind = CAIRN_SHARDED,
-                                             .source = bits,
+                                             .source = floats->bits,
                                              .source_bytes =
                                                  (uint64_t)READ_ROWS * READ_COLUMNS * 4};
     enum cairn_code code = cairn_save_item(save, &item, err);
     if (!code) code = cairn_save_tensor(save, &piece, err);
     if (!code) code = cairn_save_stage(save, err);
-    if (!code) code = cairn_staged_keep(version, rank->fake, 0, err);
+    if (!code) code = cairn_staged_keep(&floats->version, rank->fake, 0, err);
     cairn_save_free(save);
-    return code ? code : cairn_staged_serve(version, rank->fake, 1, err);
+    return code ? code : cairn_staged_serve(&floats->version, rank->fake, 1, err);
+}
+
+static enum cairn_code open_floats(struct floats *ret, struct cairn_error *err) {
+    uint64_t random = cairn_test_seed();
+    ret->bits = malloc((size_t)READ_ROWS * READ_COLUMNS * 4);
+    ret->wanted = malloc(APART_BYTES);
+    ret->got = malloc(APART_BYTES);
+    if (!ret->bits || !ret->wanted || !ret->got)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a tensor");
+    for (size_t i = 0; i < (size_t)READ_ROWS * READ_COLUMNS; i++)
+        ret->bits[i] = (uint32_t)cairn_test_random(&random);
+    CAIRN_TRY(serve_floats(ret, err));
+    return cairn_restore_open(ret->rank.session, NULL, &ret->restore, NULL, err);
+}
+#define FLOATS(floats)                                                                             \
+    __attribute__((cleanup(cairn_floats_release))) struct floats floats = {0};                     \
+    NEEDS_KERNELS();                                                                               \
+    REQUIRE_OK(open_floats(&floats, &err))
+
+/* Into host memory and into a device: gaps stay, and so does what is behind. */
+static void read_both(struct floats *floats, struct cairn_read read, size_t number) {
+    struct cairn_error err = {0};
+    memset(floats->wanted, 7, APART_BYTES);
+    memcpy(floats->got, floats->wanted, APART_BYTES);
+    void *memory = cairn_cuda_filled(0, floats->got, APART_BYTES);
+    read.into = floats->wanted;
+    EXPECT_CODE(cairn_restore_read(floats->restore, &read, 1, 0, &err), CAIRN_OK);
+    read.into = memory;
+    read.memory = CAIRN_MEMORY_CUDA;
+    EXPECT_CODE(cairn_restore_read(floats->restore, &read, 1, 0, &err), CAIRN_OK);
+    EXPECT_EQ_U64(cairn_cuda.copy(floats->got, memory, APART_BYTES, 2, NULL), 0);
+    cairn_test_check(!memcmp(floats->got, floats->wanted, APART_BYTES), __FILE__, __LINE__,
+                     "case %zu: the device has other bytes", number);
+    cairn_cuda.release(memory);
 }
 
 TEST(a_read_into_a_device_is_converted_and_put_apart_as_in_host_memory, err) { /* restore.h#4 */
     struct fake_cuda_state state;
-    CAIRN_AUTO_HEAP uint32_t *bits = malloc((size_t)READ_ROWS * READ_COLUMNS * 4);
-    CAIRN_AUTO_HEAP uint8_t *wanted = malloc(APART_BYTES), *got = malloc(APART_BYTES);
-    NEEDS_KERNELS();
-    REQUIRE(bits && wanted && got);
-    uint64_t random = cairn_test_seed();
-    for (size_t i = 0; i < (size_t)READ_ROWS * READ_COLUMNS; i++)
-        bits[i] = (uint32_t)cairn_test_random(&random);
-    CAIRN_AUTO(rank) rank = {0};
-    CAIRN_AUTO(staged_version) version = {0};
-    AUTO_RESTORE *restore = NULL;
-    REQUIRE_OK(serve_floats(&rank, &version, bits, &err));
-    REQUIRE_OK(cairn_restore_open(rank.session, NULL, &restore, NULL, &err));
+    FLOATS(floats);
     EACH(one,
          FIELDS(const char *dtype; /* NULL: as it is stored */ size_t width; int64_t stride[2]
                 /* 0: none */),
          {NULL, 4, {1, READ_ROWS}}, {NULL, 4, {READ_COLUMNS + 3, 1}}, {"BF16", 2, {0}},
          {"BF16", 2, {1, READ_ROWS}}, {"F16", 2, {READ_COLUMNS + 3, 1}}) {
-        struct cairn_read read = {.size = sizeof read,
-                                  .tensor = "w",
-                                  .into = wanted,
-                                  .into_bytes = (uint64_t)READ_ROWS * READ_COLUMNS * one->width,
-                                  .into_dtype = one->dtype,
-                                  .into_stride = one->stride[0] ? one->stride : NULL};
-        memset(wanted, 7, APART_BYTES); /* gaps stay */
-        memcpy(got, wanted, APART_BYTES);
-        void *memory = cairn_cuda_filled(0, got, APART_BYTES);
-        EXPECT_CODE(cairn_restore_read(restore, &read, 1, 0, &err), CAIRN_OK);
-        read.into = memory;
-        read.memory = CAIRN_MEMORY_CUDA;
-        EXPECT_CODE(cairn_restore_read(restore, &read, 1, 0, &err), CAIRN_OK);
-        EXPECT_EQ_U64(cairn_cuda.copy(got, memory, APART_BYTES, 2, NULL), 0);
-        cairn_test_check(!memcmp(got, wanted, APART_BYTES), __FILE__, __LINE__,
-                         "case %zu: the device has other bytes", AT(one));
-        cairn_cuda.release(memory);
+        const struct cairn_read read = {.size = sizeof read,
+                                        .tensor = "w",
+                                        .into_bytes =
+                                            (uint64_t)READ_ROWS * READ_COLUMNS * one->width,
+                                        .into_dtype = one->dtype,
+                                        .into_stride = one->stride[0] ? one->stride : NULL};
+        read_both(&floats, read, AT(one));
     }
     cairn_cuda.state(&state);
     EXPECT(state.scatters > 0);
     /* What no device converts is refused before a byte is written. */
-    void *memory = cairn_cuda_filled(0, got, APART_BYTES);
+    void *memory = cairn_cuda_filled(0, floats.got, APART_BYTES);
     const struct cairn_read wide = {.size = sizeof wide,
                                     .tensor = "w",
                                     .into = memory,
                                     .into_bytes = (uint64_t)READ_ROWS * READ_COLUMNS * 8,
                                     .memory = CAIRN_MEMORY_CUDA,
                                     .into_dtype = "F64"};
-    EXPECT_FAILS(cairn_restore_read(restore, &wide, 1, 0, &err), CAIRN_UNSUPPORTED,
+    EXPECT_FAILS(cairn_restore_read(floats.restore, &wide, 1, 0, &err), CAIRN_UNSUPPORTED,
                  "F32, BF16 and F16 alone are converted");
     cairn_cuda.release(memory);
 }
@@ -291,38 +321,18 @@ TEST(several_regions_of_a_tensor_are_read_into_a_device_at_once_as_into_host_mem
     struct cairn_error err = {0};
     static const uint64_t flat[] = {5, 900000, 17}, flats[] = {70001, 1, 300000};
     static const uint64_t boxes[] = {0, 3, 700, 100}, counts[] = {9, 800, 31, 401};
-    CAIRN_AUTO_HEAP uint32_t *bits = malloc((size_t)READ_ROWS * READ_COLUMNS * 4);
-    CAIRN_AUTO_HEAP uint8_t *wanted = malloc(APART_BYTES), *got = malloc(APART_BYTES);
-    NEEDS_KERNELS();
-    REQUIRE(bits && wanted && got);
-    uint64_t random = cairn_test_seed();
-    for (size_t i = 0; i < (size_t)READ_ROWS * READ_COLUMNS; i++)
-        bits[i] = (uint32_t)cairn_test_random(&random);
-    CAIRN_AUTO(rank) rank = {0};
-    CAIRN_AUTO(staged_version) version = {0};
-    AUTO_RESTORE *restore = NULL;
-    REQUIRE_OK(serve_floats(&rank, &version, bits, &err));
-    REQUIRE_OK(cairn_restore_open(rank.session, NULL, &restore, NULL, &err));
+    FLOATS(floats);
     EACH(one, FIELDS(const char *dtype; size_t width; bool boxes), {NULL, 4, false},
          {"BF16", 2, false}, {NULL, 4, true}, {"F16", 2, true}) {
         uint64_t elements = one->boxes ? 9 * 800 + 31 * 401 : 70001 + 1 + 300000;
-        struct cairn_read read =
+        const struct cairn_read read =
             SIZED(cairn_read, .tensor = "w", .form = one->boxes ? CAIRN_BOX : CAIRN_FLAT,
                   .start = one->boxes ? boxes : flat, .count = one->boxes ? counts : flats,
-                  .region_count = one->boxes ? 2 : 3, .into = wanted,
-                  .into_bytes = elements * one->width, .into_dtype = one->dtype);
-        memset(wanted, 7, APART_BYTES);
-        memcpy(got, wanted, APART_BYTES);
-        void *memory = cairn_cuda_filled(0, got, APART_BYTES);
-        EXPECT_CODE(cairn_restore_read(restore, &read, 1, 0, &err), CAIRN_OK);
-        read.into = memory;
-        read.memory = CAIRN_MEMORY_CUDA;
-        EXPECT_CODE(cairn_restore_read(restore, &read, 1, 0, &err), CAIRN_OK);
-        EXPECT_EQ_U64(cairn_cuda.copy(got, memory, APART_BYTES, 2, NULL), 0);
-        cairn_test_check(!memcmp(got, wanted, APART_BYTES), __FILE__, __LINE__,
-                         "case %zu: the device has other bytes", AT(one));
-        if (!one->dtype && !one->boxes) EXPECT(!memcmp(got, bits + 5, (size_t)70001 * 4));
-        cairn_cuda.release(memory);
+                  .region_count = one->boxes ? 2 : 3, .into_bytes = elements * one->width,
+                  .into_dtype = one->dtype);
+        read_both(&floats, read, AT(one));
+        if (!one->dtype && !one->boxes)
+            EXPECT(!memcmp(floats.got, floats.bits + 5, (size_t)70001 * 4));
     }
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: labels=tsan */
+/* ctest: as=follow_behind env=CAIRN_TEST_BEHIND=1 races="full: as client/behind" */
 /* Ranks that leave it to rank 0 when a checkpoint is whole. Real server, real uploader. */
 #include <cairn/poll.h>
 #include <pthread.h>
@@ -20,12 +21,6 @@ static enum cairn_code begin_following(struct cairn_team *team, uint64_t step,
                                    &team->saves[rank], err));
     }
     return CAIRN_OK;
-}
-
-/* While the uploader is on its way back, the session seals it. */
-static bool stage(struct cairn_save *save, struct cairn_error *err) {
-    enum cairn_code code = cairn_save_stage(save, err);
-    return code == CAIRN_OK || code == CAIRN_UPLOADER_GONE;
 }
 
 TEST(ranks_that_follow_hear_of_the_seal_of_rank_0_and_add_to_the_save_until_then) {
@@ -56,9 +51,9 @@ TEST(a_save_that_follows_hears_of_the_decision_over_a_restarted_uploader_too) { 
     EXPECT_CODE(cairn_save_wait(team.saves[1], CAIRN_DECIDED, 200, &err), CAIRN_TIMEOUT);
     REQUIRE_OK(cairn_world_uploader_again(&team.world, 0, &err));
     REQUIRE_OK(cairn_save_raw(team.saves[0], "own", "of rank 0", 9, &err));
-    REQUIRE(stage(team.saves[0], &err));
+    REQUIRE_OK(cairn_test_stage(team.saves[0], &err));
     REQUIRE_OK(cairn_test_reach(team.saves[1], CAIRN_DECIDED, &err));
-    REQUIRE(stage(team.saves[1], &err));
+    REQUIRE_OK(cairn_test_stage(team.saves[1], &err));
     REQUIRE_OK(team_commit(&team, &err));
 }
 
@@ -68,9 +63,9 @@ TEST(a_save_that_follows_and_was_begun_without_an_uploader_hears_of_the_decision
     REQUIRE_OK(begin_following(&team, 5, &err));
     REQUIRE_OK(cairn_world_uploader_start(&team.world, 0, NULL, &err));
     REQUIRE_OK(cairn_save_raw(team.saves[0], "own", "of rank 0", 9, &err));
-    REQUIRE(stage(team.saves[0], &err));
+    REQUIRE_OK(cairn_test_stage(team.saves[0], &err));
     REQUIRE_OK(cairn_test_reach(team.saves[1], CAIRN_DECIDED, &err));
-    REQUIRE(stage(team.saves[1], &err));
+    REQUIRE_OK(cairn_test_stage(team.saves[1], &err));
     REQUIRE_OK(team_commit(&team, &err));
 }
 

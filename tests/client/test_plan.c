@@ -58,6 +58,7 @@ static enum cairn_code save_as(struct cairn_rank *rank, uint64_t step, unsigned 
     CAIRN_TRY(cairn_save_begin(rank->session, step, NULL, &save, err));
     enum cairn_code code = describe(save, content, changes, err);
     if (!code) code = cairn_save_stage(save, err);
+    if (!code) code = cairn_test_reach(save, CAIRN_STAGED, err);
     cairn_save_free(save);
     if (code) return code;
     size_t last = cairn_fake_uploader_count(rank->fake, "seal");

@@ -115,8 +115,7 @@ TEST(k01_streams_beyond_the_sessions_memory_outlive_the_uploader_at_each_point) 
         REQUIRE_OK(begin_patiently(&team, 1 + i, &err));
         REQUIRE_OK(write_streams(team.saves[0], 0, STREAMS, &err));
         REQUIRE_OK(cairn_save_raw(team.saves[0], "state", "in the slab", 11, &err));
-        enum cairn_code code = cairn_test_stage(team.saves[0], &err);
-        EXPECT(code == CAIRN_OK || code == CAIRN_UPLOADER_GONE);
+        EXPECT_CODE(cairn_test_stage(team.saves[0], &err), CAIRN_OK);
         REQUIRE(AWAIT(cairn_daemon_ended(&team.world.uploaders[0], 0)));
         REQUIRE_OK(cairn_world_uploader_start(&team.world, 0, NULL, &err));
         REQUIRE_OK(team_commit(&team, &err));
@@ -134,8 +133,7 @@ TEST(a_save_of_streams_alone_outlives_uploaders_that_die_while_it_is_written) {
         if (i == 6) REQUIRE_OK(cairn_world_uploader_start(&team.world, 0, NULL, &err));
     }
     AWAIT(held() == 8);
-    enum cairn_code code = cairn_test_stage(team.saves[0], &err);
-    EXPECT(code == CAIRN_OK || code == CAIRN_UPLOADER_GONE);
+    EXPECT_CODE(cairn_test_stage(team.saves[0], &err), CAIRN_OK);
     REQUIRE_OK(team_commit(&team, &err));
     AWAIT(held() == 0);
     expect_streams(&team, 8);
@@ -152,8 +150,7 @@ TEST(v25_streams_of_several_saves_under_way_keep_their_bytes_when_the_uploader_i
                                              &why)) != CAIRN_UPLOADER_GONE);
         REQUIRE_OK(code);
         REQUIRE_OK(write_streams(saves[round], round, round + 5, &err));
-        code = cairn_test_stage(saves[round], &err);
-        EXPECT(code == CAIRN_OK || code == CAIRN_UPLOADER_GONE);
+        EXPECT_CODE(cairn_test_stage(saves[round], &err), CAIRN_OK);
         REQUIRE_OK(mortal(&team, NULL, &err));
     }
     for (uint32_t round = 0; round < SAVES; round++) {
@@ -250,7 +247,7 @@ TEST(an_uploader_that_dies_at_a_stream_hears_it_again) {
         cairn_fake_uploader_offer_state(rank.fake, states[i]);
         cairn_fake_uploader_script(rank.fake, "stream", "drop");
         REQUIRE_OK(write_streams(save, 1, 3, &err));
-        (void)AWAIT(cairn_test_stage(save, &err) != CAIRN_UPLOADER_GONE);
+        REQUIRE_OK(cairn_test_stage(save, &err));
         REQUIRE_OK(cairn_test_reach(save, CAIRN_STAGED, &err));
         EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "begin"), 1 + i);
         EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "stream"), 3);
@@ -264,7 +261,7 @@ TEST(a_link_that_ends_before_it_is_up_has_brought_no_stream) {
     REQUIRE_OK(cairn_save_raw(save, "state", "in the slab", 11, &err));
     cairn_fake_uploader_offer_state(rank.fake, "continues");
     cairn_fake_uploader_down(rank.fake);
-    EXPECT_CODE(cairn_test_stage(save, &err), CAIRN_UPLOADER_GONE);
+    EXPECT_STAGED_AWAY(save);
     cairn_fake_uploader_script(rank.fake, "stage", "drop"); /* behind the streams */
     REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
     REQUIRE_OK(cairn_test_reach(save, CAIRN_STAGED, &err));

@@ -123,7 +123,8 @@ TEST(a_session_is_closed_in_time_while_its_uploader_does_not_read) {
     }
     cairn_fake_uploader_offer_state(rank.fake, "continues");
     cairn_fake_uploader_down(rank.fake);
-    EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_UPLOADER_GONE);
+    EXPECT_STAGED_AWAY(save);
+    EXPECT(err.code == CAIRN_OK && !err.message[0]); /* untouched */
     cairn_fake_uploader_script(rank.fake, "staged", "deaf");
     REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
     cairn_save_free(save);
@@ -138,11 +139,15 @@ static json_t *trouble(const char *about, const char *code, const char *message)
     return CAIRN_PACK(problem, .about = about, .code = code, .message = message);
 }
 
-/* The event was sent before; it is here when the wait has ended. */
+/* The event was sent before; it is here when the wait has ended. A busy machine's uploader may
+ * answer too late for one wait. */
 static void expect_missing(struct cairn_save *save, enum cairn_milestone milestone,
                            const char *words) {
     struct cairn_error err = {0};
-    EXPECT_CODE(cairn_save_wait(save, milestone, 200, &err), CAIRN_TIMEOUT);
+    enum cairn_code code;
+    AWAIT((code = cairn_save_wait(save, milestone, 200, &err),
+           code != CAIRN_TIMEOUT || !strstr(err.message, "does not answer")));
+    EXPECT_CODE(code, CAIRN_TIMEOUT);
     cairn_test_check(strstr(err.message, words) != NULL, __FILE__, __LINE__, "\"%s\" lacks \"%s\"",
                      err.message, words);
 }

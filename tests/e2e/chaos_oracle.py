@@ -13,7 +13,7 @@ import subprocess
 from s3world import S3World, signed
 from world import BIN
 
-STAGED = ("ok", "uploader-gone")  # gone: the bytes are copied, the session goes on with the next
+STAGED = ("ok",)  # copied; without an uploader the session goes on with the next
 GOES_ON = ("and is asked on", "and is tried on")  # a server or store that fails: nothing is lost or given up
 RAW_BYTES, PAGE_BYTES = 4096, 4096
 

@@ -93,7 +93,7 @@ static void ask_problems(struct stream *stream) {
     }
 }
 
-/* CAIRN_UPLOADER_GONE: copied, and sealed with the uploader that comes. */
+/* Copied: by then it is sealed, or will be with the uploader that comes. */
 static enum cairn_code stage(struct cairn_save *save, struct stream *stream, uint32_t *memory,
                              struct cairn_error *err) {
     if (!getenv("CAIRN_TEST_BEHIND")) return cairn_save_stage(save, err);
@@ -102,7 +102,8 @@ static enum cairn_code stage(struct cairn_save *save, struct stream *stream, uin
     if (code) return code;
     memset(memory, 0xA5, stream->words * sizeof *memory + RAW_BYTES);
     code = cairn_save_wait(save, CAIRN_STAGED, STAGED_MS, err);
-    return code == CAIRN_TIMEOUT ? CAIRN_UPLOADER_GONE : code;
+    if (code != CAIRN_TIMEOUT && code != CAIRN_UPLOADER_GONE) return code;
+    return cairn_save_over(save, &code) ? code : CAIRN_OK;
 }
 
 static void save_step(struct stream *stream, uint64_t step, uint32_t *memory) {

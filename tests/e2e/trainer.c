@@ -160,9 +160,7 @@ static enum cairn_code save_step(struct cairn_session *session, const struct job
     if (code == CAIRN_OK) code = save_file(save, job, err);
     if (code == CAIRN_OK) code = save_streams(save, job, (uint8_t *)memory, err);
     if (code == CAIRN_OK) code = stage(save, job, memory, err);
-    /* Gone: it is sealed with the uploader that comes back, or the wait says why not. From begin
-     * the same code says that nothing was made. */
-    *ret_staged = code == CAIRN_OK || (code == CAIRN_UPLOADER_GONE && save);
+    *ret_staged = code == CAIRN_OK; /* its uploader may be away: the next one seals it */
     if (code == CAIRN_OK && job->partnered_ms &&
         !cairn_save_wait(save, CAIRN_PARTNERED, job->partnered_ms, err))
         say(step, "partnered");

@@ -162,6 +162,21 @@ class Ends(package.Worlds):
         self.assertRegex(str(caught.exception), r"that the token one/\w+ may see \(projects: other; scopes: read,write\)")
         self.assertNotIn(made.stdout.strip().split("_")[2], str(caught.exception))
 
+    def test_a_save_without_its_uploader_is_staged_and_away_until_the_next_one_has_it(self):
+        own = world.World()
+        self.addCleanup(own.close)
+        with cairn.run("nlp/away", socket=own.socket()) as run:
+            run.save(1, {"x": bytes(10)})
+            own.uploaders[0].kill()
+            save = run.async_save(2, {"x": bytes(10)})
+            save.staged.result(package.HANG_S)
+            self.assertTrue(save.progress().away)
+            with self.assertRaises(cairn.Gone):
+                save.committed.result(1)
+            own.uploaders[0].start()
+            save.committed.result(package.HANG_S)
+            self.assertFalse(save.progress().away)
+
     def test_a_store_that_takes_nothing_is_named_by_the_wait_and_the_save_is_committed_once_it_does(self):
         own = world.World()
         self.addCleanup(own.close)

@@ -112,13 +112,21 @@ static void end_of_stage(struct rank *rank, struct cairn_save *handle, struct si
                          enum cairn_code code, const struct cairn_error *err) {
     sim_note("rank %u staged step %" PRIu64 " %s: %s", rank->number, save->step, save->version,
              code ? err->message : "ok");
-    if (code && code != CAIRN_UPLOADER_GONE) {
+    if (code == CAIRN_UPLOADER_GONE)
+        sim_violation("P4: step %" PRIu64 " was copied, and is told as gone", save->step);
+    if (code) {
         note_told(save, err);
         cairn_save_free(handle);
         return;
     }
+    struct cairn_save_status status;
+    cairn_save_status(handle, &status);
     save->staged = true;
-    save->sealed = code == CAIRN_OK;
+    save->sealed = status.reached >= CAIRN_STAGED;
+    if (!sim_plan.behind && !save->sealed && !status.away && !cairn_save_over(handle, NULL))
+        sim_violation("Q43: step %" PRIu64 " is neither sealed nor away", save->step);
+    if (status.away && save->sealed)
+        sim_violation("Q43: step %" PRIu64 " is sealed and away", save->step);
     if (can_kill_uploader() && sim_chance(sim_plan.strikes)) {
         sim_sleep_us(sim_below(60000)); /* sealed, being sent, not durable or not registered */
         sim_world_kill_uploader(sim_node_of(rank->number), sim_below(300000));
@@ -144,7 +152,7 @@ static void name_version(const struct rank *rank, struct sim_save *save) {
 }
 
 /* Training goes on until the fence, and overwrites the sources right behind it. The seal may be
- * told then, or be the session's to tell: CAIRN_UPLOADER_GONE, as of cairn_save_stage. */
+ * told then, or be the session's to tell. */
 static enum cairn_code stage_behind(struct rank *rank, struct cairn_save *handle,
                                     struct cairn_error *err) {
     enum cairn_code code = cairn_save_stage_begin(handle, err);
@@ -155,7 +163,7 @@ static enum cairn_code stage_behind(struct rank *rank, struct cairn_save *handle
     memset(rank->raw, 0xa5, sim_plan.raw_bytes);
     if (code) return code;
     code = cairn_save_poll(handle, CAIRN_STAGED, err);
-    return code == CAIRN_TIMEOUT ? CAIRN_UPLOADER_GONE : code;
+    return code == CAIRN_TIMEOUT || code == CAIRN_UPLOADER_GONE ? CAIRN_OK : code;
 }
 
 static enum cairn_code stage(struct rank *rank, struct cairn_save *handle,
