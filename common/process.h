@@ -110,8 +110,8 @@ enum cairn_code cairn_parent_follow(uint64_t parent_pid, struct cairn_error *err
 
 /* ---- other processes ---- */
 
-/* A pidfd of that process; -1 and errno. A raw system call, since glibc has pidfd_open only from 2.36
- * on, and the wheel of the programs runs on older ones. */
+/* A pidfd of that process; -1 and errno. A raw system call: glibc has pidfd_open from 2.36 on, and
+ * the wheel of the programs runs on older ones. */
 int cairn_process_fd(pid_t pid);
 
 /* ---- memory ---- */
