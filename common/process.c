@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -104,6 +105,12 @@ enum cairn_code cairn_parent_follow(uint64_t parent_pid, struct cairn_error *err
         return cairn_fail(err, CAIRN_UNAVAILABLE, "process %llu, which started this one, has ended",
                           (unsigned long long)parent_pid);
     return CAIRN_OK;
+}
+
+/* ---- other processes ---- */
+
+int cairn_process_fd(pid_t pid) {
+    return (int)syscall(SYS_pidfd_open, pid, 0);
 }
 
 /* ---- memory ---- */

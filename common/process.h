@@ -31,6 +31,7 @@
 #pragma once
 
 #include <stdatomic.h>
+#include <sys/types.h>
 
 #include "common/base.h"
 #include "common/error.h"
@@ -106,6 +107,12 @@ void cairn_manager_alive(void);
 
 /* parent_pid 0: does nothing. */
 enum cairn_code cairn_parent_follow(uint64_t parent_pid, struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- other processes ---- */
+
+/* A pidfd of that process; -1 and errno. A raw system call: glibc has pidfd_open from 2.36 on, and
+ * the wheel of the programs runs on older ones. */
+int cairn_process_fd(pid_t pid);
 
 /* ---- memory ---- */
 

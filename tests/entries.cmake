@@ -193,7 +193,7 @@ if(CAIRN_CRASHPOINTS AND NOT CAIRN_FUZZ AND NOT CAIRN_SANITIZE MATCHES thread)
   target_compile_options(sim PRIVATE -fno-strict-aliasing)
   # What of libc, SQLite and the product the simulation stands in for (tests/sim/calls.c).
   foreach(call pthread_create pthread_join pthread_setname_np setpriority clock_gettime nanosleep poll epoll_wait
-      sigtimedwait getrandom getpid _exit pidfd_open fdatasync fsync write pwrite socket open openat
+      sigtimedwait getrandom getpid _exit cairn_process_fd fdatasync fsync write pwrite socket open openat
       memfd_create eventfd epoll_create1 dup fcntl close recvmsg bind connect accept4 getsockopt
       madvise sqlite3_open_v2 sqlite3_close sqlite3_close_v2 cairn_client_process_nonce
       cairn_client_process_fd cairn_up_process_name cairn_up_process_find

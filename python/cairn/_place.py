@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import Any
 
@@ -46,6 +47,28 @@ def place(rank: int | None, world_size: int | None) -> tuple[int, int]:
     if rank >= world_size:
         raise errors.make(f"rank {rank} of {world_size}", code="invalid", hint="ranks count from 0")
     return rank, world_size
+
+
+def local_place(world_size: int) -> tuple[int, int]:
+    """This process's place among the ranks of its node, and their number, as the launcher says. (0, 1) where the world is not
+    the launcher's (one rank of a job may have a run of its own), or where it says no number: Lightning and Accelerate's
+    own launchers set LOCAL_RANK alone."""
+    if world_size != number("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"):
+        return 0, 1
+    rank = number("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK") or 0
+    size = number("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
+    if size is None and number("LOCAL_RANK") is None:
+        size = _tasks_of_node(os.environ.get("SLURM_STEP_TASKS_PER_NODE", ""), number("SLURM_NODEID") or 0)
+    return (rank, size) if size is not None and rank < size <= world_size else (0, 1)
+
+
+def _tasks_of_node(tasks: str, node: int) -> int | None:
+    """Slurm's `2(x3),1`: three nodes of two tasks and one of one."""
+    for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", tasks):
+        node -= int(times or 1)
+        if node < 0:
+            return int(count)
+    return None
 
 
 _opened: dict[str, int] = {}

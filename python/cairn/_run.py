@@ -25,7 +25,7 @@ from typing import Any, Literal
 from . import _lib, errors
 from ._arrays import Pinned
 from ._pieces import Pieces, Prepared, prepare
-from ._place import common_job, number, place
+from ._place import common_job, local_place, place
 from ._saves import Save, SaveFuture, block_signals, watcher
 from .checkpoint import Checkpoint, Row
 
@@ -634,6 +634,8 @@ def run(name: str, *, rank: int | None = None, world_size: int | None = None, lo
     under "keep" a lower step than that of latest does not become latest. bytes: memory for one save, where it is known; else the first save asks for it. A second call for the same run in one process gives the same object."""
     known, ref = parse_name(name)
     rank, world_size = place(rank, world_size)
+    if local_rank is None and local_world_size is None:
+        local_rank, local_world_size = local_place(world_size)
     key = (known, rank, read_only)
     with _open_lock:
         for have in (key, (known, rank, False)):
@@ -642,8 +644,7 @@ def run(name: str, *, rank: int | None = None, world_size: int | None = None, lo
                 return found
         opened = Run(
             known, rank=rank, world_size=world_size,
-            local_rank=local_rank if local_rank is not None else number("LOCAL_RANK", "SLURM_LOCALID") or 0,
-            local_world_size=local_world_size or number("LOCAL_WORLD_SIZE") or 1,
+            local_rank=local_rank or 0, local_world_size=local_world_size or 1,
             job=job or (None if read_only else common_job(known, rank, world_size)),
             resume=str(resume) if resume is not None else ref, bytes=bytes, socket=socket, timeout=timeout,
             read_only=read_only, labels=labels, meta=meta, on_error=on_error, format=format)

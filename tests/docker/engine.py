@@ -3,6 +3,7 @@
 with them; and the images, made from Debian's packages where none can be pulled."""
 import atexit
 import contextlib
+import functools
 import hashlib
 import http.server
 import json
@@ -187,6 +188,11 @@ class Store(http.server.BaseHTTPRequestHandler):
         pass
 
 
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
 @contextlib.contextmanager
 def ccache():
     CACHE.mkdir(parents=True, exist_ok=True)
@@ -226,6 +232,24 @@ def build_all():
     with ccache() as url:
         for target, tag in TARGETS.items():
             build(target, tag, "--build-arg", f"CCACHE_REMOTE_STORAGE={url}", "--label", label)
+
+
+def build_torch():
+    """The trainer's image with torch, of what this machine's pip can have: pip in a build has neither its settings nor its
+    folders. Where that is nothing, the test is skipped."""
+    named = (ROOT / "docker/compose.yaml").read_text()
+    torch = re.search(r"TORCH:-([0-9.]+)", named).group(1)
+    with tempfile.TemporaryDirectory() as folder:
+        done = run(sys.executable, "-m", "pip", "download", "-q", "-d", folder, "--python-version", "3.11", "--only-binary", ":all:",
+                   f"torch=={torch}", "numpy", "fsspec", check=False, timeout=2 * HANG_S)
+        if done.returncode:
+            raise unittest.SkipTest(f"pip has no torch {torch}: {done.stderr[-400:]}")
+        handler = functools.partial(Quiet, directory=folder)
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, ccache() as url:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            build("trainer", "cairn-example-torch", "--build-arg", f"CCACHE_REMOTE_STORAGE={url}", "--build-arg", f"TORCH={torch}",
+                  "--build-arg", "PIP_NO_INDEX=1", "--build-arg", f"PIP_FIND_LINKS=http://127.0.0.1:{server.server_address[1]}/")
+            server.shutdown()
 
 
 def build_services():

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import time
+import unittest
 import urllib.parse
 
 import engine
@@ -311,6 +312,27 @@ class Broken(engine.Case):
         self.assertNotEqual(code, 0, said)
         self.assertIn(f"the uploader's memory_budget is {256 << 20} of which", said)
         docker("exec", site.container("uploader"), "cairn", "health", "uploader")
+
+
+@unittest.skipUnless(os.environ.get("CAIRN_TEST_SLOW") == "1", "CAIRN_TEST_SLOW=1 runs it: an image with torch is built")
+class Torch(engine.Case):
+    """The profile `torch`: the job of examples/python."""
+
+    def end_of(self, service):
+        site.compose("--profile", "torch", "up", "-d", "--no-build", "--no-deps", service)
+        site.jobs.append(site.container(service))
+        return site.end_of(site.jobs[-1])
+
+    def test_b7_a_job_of_torch_whose_container_ends_goes_on_with_twice_the_ranks(self):
+        engine.build_torch()
+        code, said = self.end_of("torch-job-killed")
+        self.assertEqual(code, 0, said)
+        code, said = self.end_of("torch-job")
+        self.assertEqual(code, 0, said)
+        resumed = re.search(r"goes on from step (\d+)", said)
+        self.assertTrue(resumed and 5 <= int(resumed.group(1)) < 60, said)
+        self.assertIn("step 60: loss", said)
+        self.assertIn(60, site.steps("demo/gpt"))
 
 
 class Sidecar(engine.Case):

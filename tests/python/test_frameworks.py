@@ -9,8 +9,15 @@ import package
 import ranks
 
 
+def found(name):
+    try:
+        return importlib.util.find_spec(name)
+    except ModuleNotFoundError:  # of what it is in
+        return None
+
+
 def only_with(*modules):
-    missing = [name for name in modules if not importlib.util.find_spec(name)]
+    missing = [name for name in modules if not found(name)]
     return unittest.skipIf(missing, f"no {', '.join(missing)}")
 
 
@@ -59,6 +66,46 @@ class Frameworks(package.Worlds):
             assert first + second == whole, (len(first), len(second), len(whole))
             assert 48 in steps and len(set(steps)) <= 6, steps
         """, self.name, self.folder / "lightning")
+
+    @only_with("lightning")
+    def test_lightning_on_two_ranks_is_written_by_the_first_and_read_by_both(self):
+        ranks.run("""
+            import logging
+            import lightning as L
+            from lightning.pytorch.callbacks import ModelCheckpoint
+            from cairn.lightning import CairnCheckpointIO
+            logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+            name, folder = sys.argv[1:]
+
+            class Net(L.LightningModule):
+                def __init__(self):
+                    super().__init__()
+                    self.layer, self.seen = torch.nn.Linear(8, 1), []
+                def training_step(self, batch, at):
+                    loss = self.layer(batch[0]).square().mean()
+                    self.seen.append(loss.item())
+                    return loss
+                def configure_optimizers(self):
+                    return torch.optim.AdamW(self.parameters(), lr=0.1)
+
+            def fit(name, epochs, resume=None):
+                L.seed_everything(1, verbose=False)
+                data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(32, 8)), batch_size=4)
+                io = CairnCheckpointIO(name)
+                trainer = L.Trainer(max_epochs=epochs, plugins=[io], callbacks=[ModelCheckpoint(dirpath=folder, save_last=True)],
+                                    accelerator="cpu", strategy="ddp", devices=WORLD, logger=False, enable_progress_bar=False,
+                                    enable_model_summary=False)
+                net = Net()
+                trainer.fit(net, data, ckpt_path=resume)
+                io.teardown()
+                dist.barrier()
+                return net.seen
+            whole = fit(name + "-whole", 4)
+            first = fit(name, 2)
+            assert first + fit(name, 4, folder + "/last.ckpt") == whole
+            with cairn.run(name, read_only=True) as run:
+                assert run.latest().world_size == 1, run.latest()
+        """, 2, self.name, self.folder / "lightning-ddp")
 
     @only_with("transformers", "accelerate")
     def test_the_trainer_goes_on_from_the_newest_whole_checkpoint(self):
@@ -263,6 +310,42 @@ class Frameworks(package.Worlds):
                 other.close()
                 dist.barrier()
         """, 2, self.name)
+
+    @only_with("megatron.core")
+    def test_a_folder_that_megatron_core_wrote_is_loaded_by_another_number_of_ranks(self):
+        for world in (2, 3):
+            ranks.run("""
+                import pathlib, shutil
+                from megatron.core import dist_checkpointing
+                from megatron.core.dist_checkpointing import ShardedTensor
+                # Its strategies take a device for granted.
+                torch.cuda.synchronize, torch.cuda.current_device = lambda *_: None, lambda: "cpu"
+                name, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+                whole, rows = torch.arange(24 * 6.0).reshape(24, 6), 24 // WORLD
+                own = whole[rows * RANK:rows * (RANK + 1)]
+
+                def state(part):
+                    return {"weight": ShardedTensor.from_rank_offsets("weight", part, (0, RANK, WORLD)), "step": 7}
+                if WORLD == 2:
+                    written = folder / "iter_0000007"
+                    written.mkdir(parents=True, exist_ok=True)
+                    dist.barrier()
+                    dist_checkpointing.save(state(own.clone()), str(written))
+                    if RANK == 0:  # of a folder that all ranks share
+                        with cairn.run(name, rank=0, world_size=1) as run:
+                            with run.save(7, labels={"name": written.name}) as raw:
+                                raw.put_folder(written)
+                            raw.committed.result()
+                        shutil.rmtree(written)
+                else:
+                    if RANK == 0:
+                        with cairn.run(name, read_only=True) as run, run.latest() as found:
+                            found.fetch(folder / "again")
+                    dist.barrier()
+                    found = dist_checkpointing.load(state(torch.zeros_like(own)), str(folder / "again"))
+                    assert torch.equal(found["weight"], own) and found["step"] == 7, found
+                dist.barrier()
+            """, world, self.name, self.folder / "megatron")
 
     @only_with("ray")
     def test_a_job_of_ray_train_whose_worker_dies_goes_on_from_what_all_have_committed(self):

@@ -5,6 +5,7 @@ import array
 import asyncio
 import json
 import logging
+import os
 import threading
 import urllib.request
 import warnings
@@ -315,6 +316,26 @@ class Saves(package.Worlds):
         run = self.opened()
         self.assertIs(self.world.run(self.name), run)
         self.assertIs(self.world.run(self.name, read_only=True), run)
+
+    def test_a_process_finds_its_place_by_what_started_it_and_may_be_a_world_of_its_own(self):
+        opened = """
+            import cairn, sys
+            own = dict(rank=0, world_size=1) if "own" in sys.argv else {}
+            with cairn.run(sys.argv[1], **own, read_only="read" in sys.argv) as run:
+                print(run.rank, run.world_size, run._local_world)
+        """
+        torchrun = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+        slurm = {"SLURM_PROCID": "5", "SLURM_NTASKS": "7", "SLURM_LOCALID": "1", "SLURM_NODEID": "2",
+                 "SLURM_STEP_TASKS_PER_NODE": "2(x3),1"}
+        mpi = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+               "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}
+        lightning = {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1", "NODE_RANK": "0"}  # says no LOCAL_WORLD_SIZE
+        for env, words, place in ((torchrun, (), "3 4 2"), (torchrun, ("own",), "0 1 1"), (slurm, (), "5 7 2"),
+                                  (slurm, ("own", "read"), "0 1 1"), (mpi, (), "1 4 4"), (lightning, (), "1 2 1"),
+                                  (lightning, ("own", "read"), "0 1 1"), ({**slurm, **torchrun}, (), "3 4 2")):
+            with self.subTest(env=env, words=words):
+                told, _ = self.program(opened, self.name, *words, env={**env, "CAIRN_JOB": os.urandom(8).hex()})
+                self.assertEqual(told.strip(), place)
 
     def test_logging_is_the_packages_own(self):
         self.assertEqual([type(handler) for handler in logging.getLogger("cairn").handlers], [logging.NullHandler])

@@ -48,6 +48,8 @@ class Wheel(unittest.TestCase):
         for made in wheels:
             self.assertEqual(made.read_bytes(), (self.folder / "2" / made.name).read_bytes(), made.name)
         self.assertLess(sum(made.stat().st_size for made in wheels), 15 << 20)
+        tags = {made.name.rpartition("-")[2] for made in wheels if made.suffix == ".whl"}
+        self.assertEqual(len(tags), 1, tags)  # the programs start where the library does
         own = next(made for made in wheels if "daemons" not in made.name and made.suffix == ".whl")
         names = zipfile.ZipFile(own).namelist()
         self.assertIn("cairn/py.typed", names)

@@ -124,8 +124,7 @@ _Noreturn void __wrap__exit(int status) {
     for (;;) sim_kill(sim_self());
 }
 
-int __wrap_pidfd_open(pid_t pid, unsigned flags) {
-    (void)flags;
+int __wrap_cairn_process_fd(pid_t pid) {
     struct sim_process *process = sim_process_of(pid - PID_BASE);
     if (!process || !process->alive || process->ended_count == CAIRN_COUNT(process->ended_fds)) {
         errno = ESRCH;
@@ -152,7 +151,7 @@ enum cairn_up_process __wrap_cairn_up_process_find(const char *name, int *ret_fd
     const struct sim_process *process = sim_process_of(pid - PID_BASE);
     *ret_fd = -1;
     if (!process || !process->alive) return CAIRN_UP_PROCESS_ENDED;
-    *ret_fd = __wrap_pidfd_open(pid, 0);
+    *ret_fd = __wrap_cairn_process_fd(pid);
     return *ret_fd < 0 ? CAIRN_UP_PROCESS_UNSEEN : CAIRN_UP_PROCESS_LIVES;
 }
 

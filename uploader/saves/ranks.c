@@ -15,6 +15,7 @@
 #include "api/documents/digest.h"
 #include "api/wire/messages.h"
 #include "common/file.h"
+#include "common/process.h"
 #include "common/text.h"
 #include "uploader/journal/journal.h"
 #include "uploader/port/peers.h"
@@ -360,14 +361,6 @@ void cairn_up_ended_free(struct cairn_up *up) {
 /* A name is "boot namespace number start": start, from /proc/N/stat, distinguishes reused numbers;
  * boot id and the namespace's inode say whose number it is. */
 
-#if __has_include(<sys/pidfd.h>) /* glibc's, from 2.36 on */
-#include <sys/pidfd.h>
-#else
-static int pidfd_open(pid_t pid, unsigned flags) {
-    return (int)syscall(SYS_pidfd_open, pid, flags);
-}
-#endif
-
 #define BOOT_BYTES 40
 #define START_FIELD 22 /* of /proc/N/stat, from 1 */
 
@@ -381,7 +374,7 @@ int cairn_up_process_watch(struct cairn_up_process_names *take_names) {
     struct cairn_up_process_names names = *take_names;
     take_names->peer = take_names->told = -1;
     int process = names.peer;
-    if (process < 0 && names.pid > 0) process = pidfd_open(names.pid, 0);
+    if (process < 0 && names.pid > 0) process = cairn_process_fd(names.pid);
     if (process < 0 && is_process(names.told)) process = names.told;
     if (names.told >= 0 && names.told != process) close(names.told);
     return process;
@@ -438,7 +431,7 @@ enum cairn_up_process cairn_up_process_find(const char *name, int *ret_fd) {
     size_t boot_size = strlen(boot), here_size = strlen(here);
     if (strncmp(here, boot, boot_size) || here[boot_size] != ' ') return CAIRN_UP_PROCESS_ENDED;
     if (strncmp(here, name, here_size) || name[here_size] != ' ') return CAIRN_UP_PROCESS_UNSEEN;
-    int process = pidfd_open(pid, 0);
+    int process = cairn_process_fd(pid);
     if (process < 0) return errno == ESRCH ? CAIRN_UP_PROCESS_ENDED : CAIRN_UP_PROCESS_UNSEEN;
     /* The descriptor was opened first, so the name is its process's, or that process ended. */
     cairn_up_process_name(pid, now);
