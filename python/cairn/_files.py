@@ -27,6 +27,7 @@ from .checkpoint import Row
 _STEP = re.compile(r"(?:(?:global_?step|step|checkpoint|epoch|iteration|iter)[-_]?)?(\d+)")
 # Files of which more follow until something is renamed.
 _PART_OF_MORE = (".distcp", ".metadata", ".metadata.tmp")
+_CARRIED_BYTES = 16 << 20
 
 
 def is_part(name: str) -> bool:
@@ -113,6 +114,9 @@ class Folder:
         self.transaction = False
         self.save: Save | None = None
         self._lock = threading.RLock()
+        self._one_commit = threading.Lock()  # of files that are committed by their close
+        self._closed, self._covered = 0, 0   # files so far, and those of the last commit
+        self._joined = False
         self._decided = False
 
     # ---- files ----
@@ -128,10 +132,48 @@ class Folder:
             if name in self.files:
                 os.close(self.files[name])
             self.files[name] = fd
+            self._closed += 1
+            own = self._closed
             alone = not (self.opened or self.transaction or self.sealed_by_itself or any(map(is_part, self.files))
                          or self.follows)
         if alone:
-            self.commit(keep=True)
+            with self._one_commit:
+                if own > self._covered:  # else the commit of another thread's file had it
+                    self._join()
+                    with self._lock:
+                        covers = self._closed
+                    self.commit(keep=True)
+                    self._covered = covers
+
+    @property
+    def rests(self) -> bool:
+        """Nothing of it is to be committed."""
+        with self._lock:
+            return 0 < self._covered == self._closed and not self.opened
+
+    def _join(self) -> None:
+        """Files that a committed version of the step has already stay in it, also where another process wrote them."""
+        if self._joined or self.run.world_size != 1:
+            return
+        try:
+            found = self.run.at(self.step)
+        except errors.NotFound:
+            found = None
+        if found is not None:
+            with found:
+                if found.tensors:
+                    raise errors.make(f"{self.run.name}@{self.step} is a checkpoint of tensors, which a file cannot join",
+                                      code="step-exists", run=self.run.name, step=self.step,
+                                      hint="write to another step, or remove the checkpoint first")
+                for name, shard in found.shards.items() if found.world_size == 1 else ():
+                    fd = os.memfd_create(f"cairn:{name[-200:]}", os.MFD_CLOEXEC)
+                    with open(fd, "wb", closefd=False) as file:
+                        for at in range(0, shard.bytes, _CARRIED_BYTES):
+                            file.write(shard.read(at, min(_CARRIED_BYTES, shard.bytes - at)))
+                    with self._lock:
+                        if self.files.setdefault(name, fd) != fd:
+                            os.close(fd)
+        self._joined = True
 
     def dropped(self, name: str) -> None:
         """A file that was not written to its end."""
@@ -221,8 +263,9 @@ class Folder:
         return self.run._options("supersede", "wait", labels, None, None, None, None)
 
     def _hand_over(self, save: Save) -> None:
-        for name, fd in self.files.items():
-            _lib.call("cairn_save_file", save._handle, _lib.text(name), fd, os.fstat(fd).st_size, **save._context())
+        with self._lock:  # another thread may close a file of the same step
+            for name, fd in self.files.items():
+                _lib.call("cairn_save_file", save._handle, _lib.text(name), fd, os.fstat(fd).st_size, **save._context())
         self.run._copy(save)
 
     # ---- several ranks ----
@@ -267,6 +310,8 @@ def folder(name: str, step: int, make: bool, run: Run | None = None, sealed_by_i
         if make:
             raise _two_names(name, step, found.name, str(called))
         return None
+    if found and not make and found.rests:
+        return None  # what is committed is read from there: another process may have added to it
     if found or not make:
         return found
     made = Folder(run or open_run(name), step, sealed_by_itself, called)

@@ -12,7 +12,7 @@ import ranks
 from world import wait_until  # of tests/e2e
 
 SLOW = bool(os.environ.get("CAIRN_TEST_SLOW"))
-STEPS = 80 if SLOW else 40
+STEPS = 160 if SLOW else 40
 
 
 def losses(path):
@@ -32,7 +32,7 @@ class Lives(package.Worlds):
         self.dice = random.Random(seed)
 
     def lives(self, name, log, worlds):
-        """Kills one job after another, most after some of their steps and some while they begin, until one of them had
+        """Kills one job after another (before they have come to the last step together), most after some of their steps and some while they begin, until one of them had
         gone on from what an earlier one saved; the last one ends by itself. Returns how many had gone on."""
         resumed = killed = 0
         for life, world in enumerate([*worlds, *[worlds[-1]] * 30]):
@@ -41,7 +41,7 @@ class Lives(package.Worlds):
             log.touch()
             before = len(log.read_text().splitlines())
             job = self.start(name, log, world)
-            self.wait_for_steps(job, log, before, self.dice.randint(0, self.steps // 10))
+            self.wait_for_steps(job, log, before, self.dice.randint(0, self.steps // (20 if SLOW else 10)))
             killed += all(process.poll() is None for process, _ in job)
             for process, _ in job:
                 process.kill()

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # ctest: labels=torch seconds=15 rooms=python,client,uploader,server
 """fsspec's cairn://: what its users do with any other store, and torch.save, DCP and its async save by URL."""
+import array
 import importlib
+import threading
 
 import package
 import ranks
+import cairn
 
 try:
     import fsspec
@@ -22,9 +25,12 @@ class Fsspec(package.Worlds):
         self.fs = fsspec.filesystem("cairn", skip_instance_cache=True)
         self.url = f"cairn://{self.name}"
 
-    def put(self, path, data):
-        with self.fs.open(f"{self.url}/{path}", "wb") as file:
+    def put(self, path, data, of=None):
+        with self.fs.open(f"{of or self.url}/{path}", "wb") as file:
             file.write(data)
+
+    def files(self, step):
+        return {path.rpartition("/")[2]: self.fs.cat_file(path) for path in self.fs.find(f"{self.url}/{step}")}
 
     def test_a_file_is_committed_when_it_is_closed(self):
         self.put("100/model.bin", b"0123456789")
@@ -45,6 +51,41 @@ class Fsspec(package.Worlds):
         self.assertEqual(self.fs.info(f"{self.url}/1/deep/b")["size"], 2)
         self.assertEqual([folder for folder, _, _ in self.fs.walk(f"{self.url}/1")],
                          [f"{self.name}/1", f"{self.name}/1/deep"])
+
+    def test_a_file_joins_what_was_written_before_another_step_and_by_another_process(self):
+        self.put("1/a", b"a" * 100)
+        self.put("2/x", b"x")
+        self.put("1/b", b"b")
+        self.program("""
+            import sys, cairn.fs
+            fs = cairn.fs.CairnFileSystem()
+            for name, data in (("c", b"c"), ("b", b"new")):
+                with fs.open(f"{sys.argv[1]}/1/{name}", "wb") as file:
+                    file.write(data)
+        """, self.url)
+        self.assertEqual(self.files(1), {"a": b"a" * 100, "b": b"new", "c": b"c"})
+        with self.world.run(self.name + "-tensors") as run:
+            run.save(1, {"w": bytearray(8), "a": array.array("f", [1])})
+        with self.assertRaisesRegex(cairn.CairnError, "a checkpoint of tensors"):
+            self.put("1/a", b"a", of=f"cairn://{self.name}-tensors")
+
+    def test_files_of_one_step_that_threads_write_at_once_are_all_there(self):
+        failed = []
+
+        def write(thread):
+            try:
+                for number in range(6):
+                    self.put(f"7/{thread}-{number}", bytes([thread, number]) * 10_000)
+            except Exception as error:  # pylint: disable=broad-exception-caught
+                failed.append(error)
+        threads = [threading.Thread(target=write, args=(thread,)) for thread in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failed, [])
+        self.assertEqual(self.files(7), {f"{thread}-{number}": bytes([thread, number]) * 10_000
+                                         for thread in range(4) for number in range(6)})
 
     def test_what_is_not_there_is_not_there(self):
         self.put("1/a", b"a")

@@ -11,7 +11,7 @@ import unittest
 
 import package
 import ranks
-from lives import OTHER_WORLDS, Lives
+from lives import OTHER_WORLDS, SLOW, Lives
 
 BEGIN = """
 import os, sys, warnings
@@ -162,6 +162,7 @@ run.close()
 print(f"step {STEPS}", flush=True)
 """
 
+DEEPSPEED_STEPS = 80 if SLOW else 40
 IMPORTS = {TRAINER: ("transformers.trainer", "transformers.models.gpt2.modeling_gpt2"), CHECKPOINTING: ("torch_checkpointing",),
            DEEPSPEED: ("deepspeed",)}
 
@@ -204,12 +205,12 @@ class KilledFrameworks(Lives):
 
     @only_with("deepspeed")
     def test_losses_with_zero_3_are_those_of_a_job_that_was_never_killed(self):
-        self.program_text, self.steps = DEEPSPEED, 40
+        self.program_text, self.steps = DEEPSPEED, DEEPSPEED_STEPS
         self.never_killed(world=2)
 
     @only_with("deepspeed")
     def test_zero_3_goes_on_with_other_numbers_of_ranks(self):
-        self.steps = 40
+        self.steps = DEEPSPEED_STEPS
         self.other_numbers_of(DEEPSPEED)
 
 
