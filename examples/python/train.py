@@ -124,6 +124,7 @@ def train(options, log):
         found.load(into=state)  # (cairn)
         if rank == 0:
             print(f"goes on from step {state['step']}", flush=True)
+    shown = None
     for step in range(state["step"], steps):
         tokens, targets = batch_of(step, part, parts)
         logits = called(tokens).float()
@@ -143,7 +144,7 @@ def train(options, log):
         time.sleep(options.step_ms / 1000)
     run.close()  # (cairn)
     if rank == 0:
-        print(f"step {steps}: loss {shown.item() if steps > 0 else 0:.4f}", flush=True)
+        print(f"step {steps}: " + ("nothing was left to do" if shown is None else f"loss {shown.item():.4f}"), flush=True)
 
 
 def main():

@@ -45,6 +45,11 @@ class Killed(Lives):
     def test_losses_are_those_of_a_job_that_was_never_killed(self):
         self.never_killed()
 
+    def test_a_job_that_is_done_has_nothing_left_to_do(self):
+        for last in ("loss", "nothing was left to do"):
+            told = "".join(ranks.finish(self.start(f"{self.name}-done", self.folder / "done", 2)))
+            self.assertIn(f"step {self.steps}: {last}", told)
+
     def test_losses_of_whole_models_on_each_rank_are_those_of_a_job_that_was_never_killed(self):
         self.parallel = "ddp"  # what all ranks hold is saved once
         self.never_killed()
