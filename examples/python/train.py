@@ -156,7 +156,7 @@ def main():
     parser.add_argument("--tensor", type=int, default=1, help="ranks of a tensor-parallel group, with fsdp")
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--step-ms", type=int, default=0, help="a pause after each step, for who watches")
-    parser.add_argument("--log", help="a file that each loss is added to")
+    parser.add_argument("--losses", dest="log", help="a file that each loss is added to")
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)

@@ -39,7 +39,7 @@ class Killed(Lives):
     parallel, tensor, dropout = "fsdp", 1, 0.1
 
     def start(self, name, log, world):
-        return ranks.start(RUN_IT, world, name, "--steps", self.steps, "--every", 3, "--log", log, "--parallel", self.parallel,
+        return ranks.start(RUN_IT, world, name, "--steps", self.steps, "--every", 3, "--losses", log, "--parallel", self.parallel,
                            "--tensor", self.tensor if world % self.tensor == 0 else 1, "--dropout", self.dropout, preamble="")
 
     def test_losses_are_those_of_a_job_that_was_never_killed(self):
