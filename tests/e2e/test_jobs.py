@@ -10,43 +10,7 @@ import time
 import unittest
 
 from signs import asleep, go_round
-from world import BIN, HANG_S, line_of, wait_until, World
-
-
-class Job:
-    """Ranks of one incarnation, spread over the world's nodes."""
-
-    def __init__(self, world, name, ranks, steps, run="j/run", hold=None, rows=1):
-        self.world, env = world, {**os.environ, "CAIRN_JOB": name, "TRAINER_ROWS": str(rows)}
-        if hold:
-            env["TRAINER_HOLD"] = str(hold)
-        self.processes = [
-            subprocess.Popen(
-                [BIN / "tests/trainer", run, str(rank), str(ranks), *map(str, steps)],
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                env={**env, "CAIRN_SOCKET": world.socket(rank % len(world.uploaders))})
-            for rank in range(ranks)]
-
-    def first_lines(self):
-        return [json.loads(line_of(process)) for process in self.processes]
-
-    def end(self):
-        """[(status, [lines], what it said)] of every rank."""
-        ended = []
-        for process in self.processes:
-            out, err = process.communicate(timeout=HANG_S)
-            ended.append((process.returncode, [json.loads(line) for line in out.splitlines()], err))
-        return ended
-
-    def succeeds(self):
-        """Every rank ends well, and its last save is committed."""
-        for status, lines, said in self.end():
-            assert (status, lines[-1]["code"]) == (0, "ok"), f"{status}: {lines}\n{said}\n{self.world.logs()}"
-
-    def kill(self):
-        for process in self.processes:
-            process.kill()
-            process.communicate()
+from world import HANG_S, Job, wait_until, World
 
 
 class Jobs(unittest.TestCase):

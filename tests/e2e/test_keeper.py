@@ -12,10 +12,9 @@ import unittest
 import uuid
 
 from history_clients import crc32c
-from test_jobs import Job
 from test_partner import KEEPS, MIB, NODE, RUN, SERVER
 from test_peers import Peer, grant_of, told_address
-from world import HANG_S, wait_until, World
+from world import HANG_S, Job, wait_until, World
 
 
 class Keeping(Peer):

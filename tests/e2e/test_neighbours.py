@@ -8,9 +8,8 @@ import unittest
 
 import cases
 from s3world import S3Fault, S3World
-from test_jobs import Job
 from test_node_lost import Restores
-from world import wait_until
+from world import Job, wait_until
 
 NODES, RANKS, RUN, STEP = 4, 8, "p/near", 1
 NODE = ["--peer-listen", "127.0.0.1:0", "--heartbeat", "200ms", "--memory-tier-time", "10min"]

@@ -10,8 +10,7 @@ import unittest
 
 import cases
 from s3world import BUCKET, S3Fault, S3World, signed
-from test_jobs import Job
-from world import BIN, line_of
+from world import BIN, Job, line_of
 
 NODES, RANKS, RESTORED_BY, RUN = 4, 16, 6, "p/lost"
 UPLOADER = ["--peer-listen", "127.0.0.1:0", "--heartbeat", "200ms", "--metrics-listen", "127.0.0.1:0"]

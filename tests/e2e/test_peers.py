@@ -19,8 +19,7 @@ import urllib.request
 
 import cases
 from s3world import BUCKET, S3Fault, S3World, signed
-from test_jobs import Job
-from world import BIN, HANG_S, line_of, wait_until, World
+from world import BIN, HANG_S, Job, line_of, wait_until, World
 
 MIB = 1 << 20
 PEERS = ["--peer-listen", "127.0.0.1:0", "--heartbeat", "200ms"]

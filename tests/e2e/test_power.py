@@ -19,8 +19,7 @@ import unittest
 
 from acknowledged import Kept, Ledger, words
 from recording import Disk, environment, read_events, read_tree, write_tree
-from test_jobs import Job
-from world import World, wait_until
+from world import Job, wait_until, World
 
 RUN = "j/run"
 LOGS = ("server.log", "uploader-0.log")

@@ -8,8 +8,7 @@ import signal
 import unittest
 
 from signs import go_round
-from test_jobs import Job
-from world import HANG_S, wait_until, World
+from world import HANG_S, Job, wait_until, World
 
 
 class Stopped(unittest.TestCase):

@@ -9,8 +9,7 @@ import unittest
 import cases
 import postgres
 from load import commands, Load
-from test_jobs import Job
-from world import HANG_S, wait_until, World
+from world import HANG_S, Job, wait_until, World
 
 STEPS = list(range(1, 41))
 ROUNDS = 6

@@ -12,8 +12,7 @@ import unittest
 
 import cases
 from s3world import ACCESS, BUCKET, SECRET, TOKEN, S3Fault, S3World, wait_until
-from test_jobs import Job
-from world import Daemon
+from world import Daemon, Job
 
 STORE = "10.77.9.9"
 # interface here, its address, interface there

@@ -10,7 +10,7 @@ import cases
 import held
 from s3world import S3Fault, S3World, wait_until
 from signs import go_round
-from test_jobs import Job
+from world import Job
 
 MIB = 1 << 20
 PARTS = 5

@@ -11,7 +11,7 @@ import unittest
 
 import cases
 from s3world import S3Fault, S3World, wait_until
-from test_jobs import Job
+from world import Job
 
 RUNS = 3
 RANKS = 8

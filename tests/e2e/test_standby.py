@@ -9,8 +9,7 @@ import unittest
 
 import ports
 import postgres
-from test_jobs import Job
-from world import Daemon, World, wait_until
+from world import Daemon, Job, wait_until, World
 
 STEPS = list(range(1, 31))
 TURNS = (signal.SIGTERM, signal.SIGKILL, signal.SIGTERM, signal.SIGKILL)

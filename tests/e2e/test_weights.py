@@ -2,8 +2,7 @@
 """What was measured of nodes in one attempt says how much each rank should save in the next."""
 import unittest
 
-from test_jobs import Job
-from world import wait_until, World
+from world import Job, wait_until, World
 
 RANKS, RUN = 4, "p/weights"
 
