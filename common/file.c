@@ -79,15 +79,56 @@ static bool same_file(int a, int b) {
            first.st_ino == second.st_ino;
 }
 
-int cairn_open_below(int dir_fd, const char *name, int flags, enum cairn_links links) {
-    struct open_how how = {.flags = (unsigned)(flags | O_RDONLY | O_CLOEXEC),
+/* openat() of one component that is no link. Also returned for a link: ENOTDIR where a folder is
+ * asked for, and with O_PATH a descriptor of the link itself. */
+static int open_component(int dir_fd, const char *name, int flags) {
+    struct stat status;
+    int fd = openat(dir_fd, name, flags | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && errno != ENOTDIR) return fd;
+    int looked = fd < 0 ? fstatat(dir_fd, name, &status, AT_SYMLINK_NOFOLLOW) : fstat(fd, &status);
+    bool link = looked == 0 && S_ISLNK(status.st_mode);
+    if (fd >= 0 && !link) return fd;
+    if (fd >= 0) close(fd);
+    errno = link ? ELOOP : ENOTDIR;
+    return -1;
+}
+
+int cairn_open_by_component(int dir_fd, const char *path, int flags) {
+    CAIRN_AUTO_FD at = -1;
+    errno = EXDEV;
+    if (*path == '/') return -1;
+    for (;;) {
+        char name[NAME_MAX + 1] = ".";
+        size_t length = strcspn(path, "/");
+        errno = ENAMETOOLONG;
+        if (length >= sizeof name) return -1;
+        if (length) snprintf(name, sizeof name, "%.*s", (int)length, path);
+        errno = EXDEV;
+        if (strcmp(name, "..") == 0) return -1;
+        path += length;
+        bool last = *path == '\0';
+        int fd = open_component(at >= 0 ? at : dir_fd, name, last ? flags : O_RDONLY | O_DIRECTORY);
+        if (fd < 0 || last) return fd;
+        if (at >= 0) close(at);
+        at = fd;
+        path += strspn(path, "/");
+    }
+}
+
+int cairn_open_beneath(int dir_fd, const char *path, int flags) {
+    struct open_how how = {.flags = (unsigned)flags | O_CLOEXEC,
                            .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
-    if (!(flags & O_PATH)) how.flags |= O_NONBLOCK;
-    if (links == CAIRN_LINKS_FOLLOWED) return openat(dir_fd, name, (int)how.flags);
-    if (*name != '/') return (int)syscall(SYS_openat2, dir_fd, name, &how, sizeof how);
+    int fd = (int)syscall(SYS_openat2, dir_fd, *path ? path : ".", &how, sizeof how);
+    if (fd >= 0 || (errno != ENOSYS && errno != EPERM)) return fd;
+    return cairn_open_by_component(dir_fd, path, flags);
+}
+
+int cairn_open_below(int dir_fd, const char *name, int flags, enum cairn_links links) {
+    if (!(flags & O_PATH)) flags |= O_NONBLOCK;
+    if (links == CAIRN_LINKS_FOLLOWED) return openat(dir_fd, name, flags | O_CLOEXEC);
+    if (*name != '/') return cairn_open_beneath(dir_fd, name, flags);
     CAIRN_AUTO_FD root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    name += strspn(name, "/");
-    return root < 0 ? -1 : (int)syscall(SYS_openat2, root, *name ? name : ".", &how, sizeof how);
+    return root < 0 ? -1 : cairn_open_beneath(root, name + strspn(name, "/"), flags);
 }
 
 /* A second descriptor of the same file that goes past the page cache, or -1. */

@@ -10,8 +10,9 @@
  *              the odd tail is written buffered; the result says which way was used.
  *          4   reads return exactly what was asked for, or an error naming the file.
  *          5   only regular files are opened, and no open waits for a FIFO's writer. With
- *              CAIRN_LINKS_NONE the kernel resolves the whole name below the folder in one step,
- *              so no link is followed, not even one placed between a check and the open.
+ *              CAIRN_LINKS_NONE no link is followed, not even one placed between a check and the
+ *              open: the kernel resolves the whole name below the folder in one step, or, where
+ *              it has no openat2, each component is opened as what is no link.
  * Limits:  paths as the system's; O_DIRECT needs 4 KiB-aligned address, offset and length.
  * Threads: stateless; a struct cairn_file belongs to one thread at a time, but cairn_file_write_at
  *          on disjoint ranges may run on several.
@@ -45,6 +46,11 @@ enum cairn_code cairn_file_open_below(int dir_fd, const char *name, enum cairn_l
                                       struct cairn_error *err) CAIRN_MUST_USE;
 /* openat() for reading: a descriptor, or -1 and errno. flags: O_DIRECTORY, O_PATH or 0. */
 int cairn_open_below(int dir_fd, const char *name, int flags, enum cairn_links links);
+/* openat() below dir_fd that follows no link; path "" is dir_fd itself. -1 and errno: ELOOP for a
+ * link, EXDEV where path leads out. By openat2; where a kernel before 5.6, an emulator or a
+ * container's filter refuses that, by component: every ".." is EXDEV then. */
+int cairn_open_beneath(int dir_fd, const char *path, int flags);
+int cairn_open_by_component(int dir_fd, const char *path, int flags);
 void cairn_file_release(struct cairn_file *file);
 enum cairn_code cairn_file_write_at(const struct cairn_file *file, const void *data, size_t size,
                                     uint64_t offset, struct cairn_error *err) CAIRN_MUST_USE;

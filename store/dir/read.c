@@ -3,10 +3,8 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -70,45 +68,10 @@ static enum cairn_code fail_at(struct cairn_error *err, int os_errno, const char
     return cairn_fail_errno(err, "%s", doing);
 }
 
-static int open_beneath(int from_fd, const char *path, int flags) {
-    struct open_how how = {.flags = (unsigned)flags | O_CLOEXEC,
-                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
-    return (int)syscall(SYS_openat2, from_fd, path, &how, sizeof how);
-}
-
-/* Without openat2: opens each component by itself, so that links are seen everywhere. */
-static int open_by_component(int from_fd, const char *path, int flags) {
-    CAIRN_AUTO_FD at = -1;
-    for (;;) {
-        char name[256];
-        size_t length = strcspn(path, "/");
-        if (length >= sizeof name) {
-            errno = ENAMETOOLONG;
-            return -1;
-        }
-        memcpy(name, path, length);
-        name[length] = '\0';
-        bool last = path[length] == '\0';
-        int wanted = last ? flags : O_RDONLY | O_DIRECTORY;
-        int fd = openat(at >= 0 ? at : from_fd, name, wanted | O_NOFOLLOW | O_CLOEXEC);
-        struct stat st;
-        if (fd < 0 && errno == ENOTDIR) { /* also returned for a link to a folder */
-            int from = at >= 0 ? at : from_fd;
-            bool link = fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
-            errno = link ? ELOOP : ENOTDIR;
-        }
-        if (fd < 0 || last) return fd;
-        if (at >= 0) close(at);
-        at = fd;
-        path += length + 1;
-    }
-}
-
 /* openat below the root without following links; -1 and errno. path "" is the folder itself. */
 static int open_at(const struct cairn_store_dir *dir, int from_fd, const char *path, int flags) {
-    if (!*path) path = ".";
-    return dir->beneath ? open_beneath(from_fd, path, flags)
-                        : open_by_component(from_fd, path, flags);
+    return dir->beneath ? cairn_open_beneath(from_fd, path, flags)
+                        : cairn_open_by_component(from_fd, path, flags);
 }
 
 enum cairn_code cairn_store_dir_folder(const struct cairn_store_dir *dir, const char *folder,

@@ -3,8 +3,13 @@
  * file: real files; short writes, signals and full disks by replacing three system calls of this
  * program, since no file system fails on request.
  */
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
 #include "tests/harness.h"
 
@@ -202,6 +207,85 @@ TEST(a_name_is_created_once_and_only_regular_files_are_opened, err) {
     EXPECT_CODE(cairn_file_open_read(dir, "pipe", &other, &err), CAIRN_INVALID);
     EXPECT(cairn_file_open_read(dir, "link", &other, &err) != CAIRN_OK);
     EXPECT(!other.open);
+}
+
+/* Opened below a folder with one file in/file, a link to each, and links as components. */
+static const struct {
+    const char *path;
+    int flags, expected_errno;
+} beneath[] = {
+    {"in/file", O_RDONLY, 0},
+    {"in", O_RDONLY | O_DIRECTORY, 0},
+    {"in//./file", O_PATH, 0},
+    {"in/", O_PATH | O_DIRECTORY, 0},
+    {"", O_RDONLY | O_DIRECTORY, 0},
+    {".", O_RDONLY | O_DIRECTORY, 0},
+    {"in/file/", O_RDONLY, ENOTDIR},
+    {"in/file/x", O_RDONLY, ENOTDIR},
+    {"in/file", O_RDONLY | O_DIRECTORY, ENOTDIR},
+    {"in/none", O_RDONLY, ENOENT},
+    {"none/file", O_RDONLY, ENOENT},
+    {"to_file", O_RDONLY, ELOOP},
+    {"to_file", O_PATH, ELOOP},
+    {"to_folder", O_RDONLY | O_DIRECTORY, ELOOP},
+    {"to_folder/file", O_RDONLY, ELOOP},
+    {"to_folder/file", O_PATH, ELOOP},
+    {"in/out", O_RDONLY | O_DIRECTORY, ELOOP},
+    {"..", O_RDONLY | O_DIRECTORY, EXDEV},
+    {"in/../../x", O_RDONLY, EXDEV},
+    {"/in/file", O_RDONLY, EXDEV},
+};
+
+/* What differs is printed; returns how many did. */
+static int differing(int dir_fd, int (*open_one)(int, const char *, int), const char *by) {
+    int wrong = 0;
+    for (size_t i = 0; i < CAIRN_COUNT(beneath); i++) {
+        errno = 0;
+        CAIRN_AUTO_FD fd = open_one(dir_fd, beneath[i].path, beneath[i].flags);
+        int found = fd < 0 ? errno : 0;
+        if (found == beneath[i].expected_errno) continue;
+        wrong++;
+        printf("%s: \"%s\" by %s: errno %d, expected %d\n", __func__, beneath[i].path, by, found,
+               beneath[i].expected_errno);
+    }
+    return wrong;
+}
+
+/* In a process whose kernel answers openat2 with refused; returns its exit status. */
+static int differing_without_openat2(int dir_fd, int refused) {
+    struct sock_filter steps[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat2, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)refused),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {CAIRN_COUNT(steps), steps};
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        bool set = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+                   prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0 &&
+                   syscall(SYS_openat2, dir_fd, ".", NULL, 0) < 0 && errno == refused;
+        int wrong = set ? differing(dir_fd, cairn_open_beneath, "a kernel without openat2") : 200;
+        fflush(stdout);
+        _exit(wrong);
+    }
+    int status = -1;
+    return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status)
+               ? WEXITSTATUS(status)
+               : -1;
+}
+
+TEST(no_link_and_no_way_out_is_followed_with_openat2_and_without) { /* file.h#5 */
+    CAIRN_AUTO_FD dir = folder();
+    REQUIRE(mkdirat(dir, "in", 0755) == 0 && symlinkat("in", dir, "to_folder") == 0);
+    REQUIRE(symlinkat("in/file", dir, "to_file") == 0 && symlinkat("..", dir, "in/out") == 0);
+    CAIRN_AUTO_FD file = openat(dir, "in/file", O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
+    REQUIRE(file >= 0);
+    EXPECT_EQ_U64(differing(dir, cairn_open_beneath, "openat2"), 0);
+    EXPECT_EQ_U64(differing(dir, cairn_open_by_component, "components"), 0);
+    EXPECT_EQ_U64(differing_without_openat2(dir, ENOSYS), 0);
+    EXPECT_EQ_U64(differing_without_openat2(dir, EPERM), 0);
 }
 
 TEST(publish_shows_the_whole_file_under_a_new_name, err) { /* file.h#1 */
