@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints of any size for bench/run, written by torch, and what was made of them, compared.
 
-    zero.py write TEMPLATE DIR RANKS BYTES    a ZeRO-3 checkpoint of BYTES of parameters in F32
+    zero.py write TEMPLATE DIR RANKS BYTES SUMS    a ZeRO-3 checkpoint of BYTES of parameters in F32,
+                                              with (1) or without (0) the CRC-32 of what its files hold
     zero.py check FOLDER BYTES fp32|bf16      *.safetensors there hold these parameters, all of them
     zero.py hollow FILE TENSORS BYTES         a file of torch.save that has no tensor's bytes
 
@@ -106,7 +107,8 @@ def partition(group, starts, rank, ranks, numbers):
     return flat
 
 
-def write(template, folder, ranks, size):
+def write(template, folder, ranks, size, sums):
+    torch.serialization.set_crc32_options(bool(sums))
     stage = enum.IntEnum("ZeroStageEnum", ["optimizer_states", "gradients", "weights"])
     # As in the template: Pythons from 3.11.0 to 3.11.3 alone write getattr(ZeroStageEnum, name).
     stage.__reduce_ex__ = lambda self, _: (type(self), (self.value,))
@@ -211,7 +213,7 @@ def hollow(path, tensors, size):
 if __name__ == "__main__":
     verb, words = sys.argv[1], sys.argv[2:]
     if verb == "write":
-        write(words[0], words[1], int(words[2]), int(words[3]))
+        write(words[0], words[1], int(words[2]), int(words[3]), int(words[4]))
     elif verb == "check":
         check(words[0], int(words[1]), words[2])
     else:

@@ -382,7 +382,24 @@ static double seconds(void) {
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-TEST(a_plan_over_100_000_versions_takes_less_than_half_a_second) {
+/* The least processor time of three plans over the first `count` of items. */
+static double least_seconds(const struct cairn_policy *policy, const struct cairn_plan_item *items,
+                            size_t count, struct cairn_plan_retention *ret) {
+    struct cairn_plan_query query = {policy, items, count, 1, false, 0};
+    double least = HUGE_VAL;
+    for (int round = 0; round < 3; round++) {
+        cairn_plan_retention_release(ret);
+        double begin = seconds();
+        if (cairn_plan_retention(&query, ret, &err)) return HUGE_VAL;
+        double took = seconds() - begin;
+        if (took < least) least = took;
+    }
+    return least;
+}
+
+/* Sixteen times as many versions take some 20 times as long by n log n, and 256 times by n². How long
+ * 100,000 take is a figure of bench/run (retention-100k). */
+TEST(a_plan_over_100_000_versions_takes_as_long_as_sorting_them) { /* retention.h's limits */
     static struct cairn_plan_item items[100000];
     state = cairn_test_seed();
     plain(items, CAIRN_COUNT(items), 50, 600000);
@@ -393,11 +410,11 @@ TEST(a_plan_over_100_000_versions_takes_less_than_half_a_second) {
                                   .within_ms = 7 * DAY,
                                   .best_count = 2,
                                   .best = {{.count = 10}, {.count = 5, .largest = true}}};
-    struct cairn_plan_query query = {&policy, items, CAIRN_COUNT(items), 1, false, 0};
-    double begin = seconds();
-    WITH_OK(plan_retention, plan, cairn_plan_retention(&query, &plan, &err));
-    double took = seconds() - begin;
-    printf("a plan over 100,000 versions: %.3f s of a processor\n", took);
-    EXPECT(took < 0.5);
+    CAIRN_AUTO(plan_retention) few = {0}, plan = {0};
+    double sixteenth = least_seconds(&policy, items, CAIRN_COUNT(items) / 16, &few);
+    double whole = least_seconds(&policy, items, CAIRN_COUNT(items), &plan);
+    printf("a plan over 6,250 and 100,000 versions: %.4f and %.3f s of a processor\n", sixteenth,
+           whole);
+    EXPECT(whole < 80 * sixteenth);
     EXPECT(plan.removed > 50000 && plan.kept > 5000);
 }
