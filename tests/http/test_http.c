@@ -469,6 +469,7 @@ TEST(g02_a_link_local_address_is_refused_before_anything_is_sent) { /* G02 */
 }
 
 static _Atomic bool is_silent;
+static _Atomic int filter_errno; /* why a socket takes no filter; some containers may not set one */
 
 static bool is_acknowledged(int fd) {
     int unacknowledged = 1;
@@ -482,7 +483,8 @@ static void say_hello_and_go_silent(struct cairn_responder_request *request) {
     say_hello(request);
     if (request->index) return;
     (void)COMES(is_acknowledged(request->fd));
-    setsockopt(request->fd, SOL_SOCKET, SO_ATTACH_FILTER, &drop, sizeof drop);
+    int failed = setsockopt(request->fd, SOL_SOCKET, SO_ATTACH_FILTER, &drop, sizeof drop);
+    atomic_store(&filter_errno, failed ? errno : 0);
     atomic_store(&is_silent, true);
 }
 
@@ -493,6 +495,8 @@ TEST(a_kept_connection_whose_peer_is_gone_costs_seconds_and_not_its_deadline) { 
     atomic_store(&is_silent, false);
     REQUIRE_OK(perform(&bench));
     REQUIRE_AWAIT(atomic_load(&is_silent));
+    int refused = atomic_load(&filter_errno);
+    if (refused) SKIP(TEXT("a socket takes no filter here: %s", strerror(refused)));
     bench.request.method = "PUT";
     bench.request.has_body = true;
     bench.request.body = (struct cairn_view){body, sizeof body};
