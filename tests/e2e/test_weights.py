@@ -40,7 +40,7 @@ class Weights(unittest.TestCase):
         return {item["node"]: item["uploader"].get("upload_bytes_per_s", 0) for item in items}
 
     def test_a_slow_node_is_given_less_from_the_next_attempt_on(self):
-        Job(self.world, "one", RANKS, [1], run=RUN, rows=64).succeeds()
+        Job(self.world, "one", RANKS, [1], run=RUN, rows=24).succeeds()
         wait_until(lambda: all(self.rates().get(f"node-{node}", 0) for node in range(2)), 20)
         rates = self.rates()
         self.assertLess(2 * rates["node-1"], rates["node-0"], rates)
