@@ -96,7 +96,12 @@ class Browser:
         self.log()
 
     def open(self, url):
-        self.call("POST", f"{self.session}/url", {"url": url})
+        """To another place of the same page by the page itself: chromedriver answers before the browser has gone there, and on
+        a busy machine the next one was lost then."""
+        if self.run("return location.href.split('#')[0] === arguments[0].split('#')[0] && location.href !== arguments[0]", url):
+            self.run("location.href = arguments[0]", url)
+        else:
+            self.call("POST", f"{self.session}/url", {"url": url})
 
     def run(self, script, *arguments):
         """What the script returns; it may be a promise."""
