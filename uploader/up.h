@@ -190,6 +190,7 @@ struct cairn_up {
     _Atomic uint64_t reads_away_ms[CAIRN_STORES_MAX]; /* mono clock; tried last until then */
     size_t read_count;
     struct cairn_budget budget;
+    _Atomic uint64_t restoring_bytes; /* of the budget, for windows and cells of restores */
     struct cairn_up_journal *journal;
     struct cairn_up_mail *mail;
     struct cairn_up_socket *socket;

@@ -285,12 +285,16 @@ void cairn_cli_reader_free(struct cairn_cli_reader *reader) {
     free(reader);
 }
 
+/* The server's message names the shard already. */
 static enum cairn_code named(const struct cli_source *source,
                              const struct cairn_manifest_shard *shard, enum cairn_code code,
                              struct cairn_error *err) {
-    return cairn_within(err, code, "run %s/%s step %llu shard %s",
-                        source->version.place.name.project, source->version.place.name.run,
-                        (unsigned long long)source->version.place.step, shard->name);
+    char shards[2 * CAIRN_NAME_BYTES_MAX + 64];
+    snprintf(shards, sizeof shards, "run %s/%s step %llu shard ",
+             source->version.place.name.project, source->version.place.name.run,
+             (unsigned long long)source->version.place.step);
+    if (err && cairn_text_starts(err->message, shards)) return code;
+    return cairn_within(err, code, "%s%s", shards, shard->name);
 }
 
 struct piece {

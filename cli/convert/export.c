@@ -477,5 +477,6 @@ const struct cli_verb cli_verb_export = {
         "  cairn export checkpoints s3://models/7b --dtype bf16 --max-shard-size 5GB\n"
         "  cairn export llm/7b@1000 ./dcp --to dcp      (for torch.distributed.checkpoint)\n",
     CLI_TAKES(export_flags, 2, 2),
+    .surplus = "to",
     .takes_paths = true,
 };

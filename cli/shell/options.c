@@ -200,16 +200,30 @@ size_t cli_word_index(const char *const *words, size_t count, const char *word) 
     return i;
 }
 
-static enum cairn_code pick_output(struct cli *cli, struct cairn_error *err) {
+/* The flag that `word` was probably meant for, as the end of an error. */
+struct meant {
+    char text[160];
+};
+static struct meant meant_flag(const char *flag, const char *word) {
+    struct meant meant = {""};
+    if (flag)
+        snprintf(meant.text, sizeof meant.text, " (is --%s %s meant?)", flag,
+                 cairn_short(word).text);
+    return meant;
+}
+
+static enum cairn_code pick_output(const struct cli_verb *verb, struct cli *cli,
+                                   struct cairn_error *err) {
+    bool has_folder = verb->surplus && !strcmp(verb->surplus, "directory"); /* -o of other tools */
     size_t i = 0;
     cli->output = cli->json ? CLI_JSON : CLI_TABLE;
     while (cli->output_text && i < CAIRN_COUNT(outputs) &&
            strcmp(outputs[i].word, cli->output_text) != 0)
         i++;
     if (i == CAIRN_COUNT(outputs))
-        return cairn_fail(err, CAIRN_INVALID,
-                          "--output is table, wide, json, jsonl, yaml or name, not %s",
-                          cli->output_text);
+        return cairn_fail(
+            err, CAIRN_INVALID, "--output is table, wide, json, jsonl, yaml or name, not %s%s",
+            cli->output_text, meant_flag(has_folder ? verb->surplus : NULL, cli->output_text).text);
     if (cli->output_text) {
         cli->output = outputs[i].output;
         cli->wide = outputs[i].wide;
@@ -245,15 +259,15 @@ enum cairn_code cli_parse(const struct cli_verb *verb, int argc, char **argv, st
         } else if (!flags_over && word[0] == '-' && word[1]) {
             CAIRN_TRY(take_flag(verb, argc, argv, &at, cli, err));
         } else if (cli->argument_count == verb->arguments_max) {
-            return cairn_fail(err, CAIRN_INVALID, "one argument too many: \"%s\"; usage: %s", word,
-                              verb->synopsis);
+            return cairn_fail(err, CAIRN_INVALID, "one argument too many: \"%s\"%s; usage: %s",
+                              word, meant_flag(verb->surplus, word).text, verb->synopsis);
         } else {
             if (verb->takes_paths && cairn_text_starts(word, FILE_URL))
                 CAIRN_TRY(take_file_url(argv[at], err));
             cli->arguments[cli->argument_count++] = word;
         }
     }
-    CAIRN_TRY(pick_output(cli, err));
+    CAIRN_TRY(pick_output(verb, cli, err));
     const char *progress = cli->progress_text ? cli->progress_text : getenv("CAIRN_PROGRESS");
     if (progress) {
         size_t i = cli_word_index(bars, CAIRN_COUNT(bars), progress);

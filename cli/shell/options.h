@@ -115,7 +115,8 @@ struct cli_verb {
     const struct cli_flag *flags;
     size_t flag_count;
     size_t arguments_min, arguments_max;
-    bool takes_paths; /* file:///path is accepted, too */
+    bool takes_paths;    /* file:///path is accepted, too */
+    const char *surplus; /* flag that a surplus argument was probably meant for; NULL: none */
     enum cairn_code (*run)(struct cli *cli, struct cairn_error *err);
 };
 #define CLI_VERB(id) .name = #id, .run = run_##id

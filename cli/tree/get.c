@@ -636,4 +636,5 @@ const struct cli_verb cli_verb_get = {
         "  cairn get llm/7b@1200 --rank 3 -d /scratch/resume\n"
         "  cairn get llm/7b@1200 --store s3://bucket/cairn -d ./restored   (no server needed)\n",
     CLI_TAKES(get_flags, 1, 1),
+    .surplus = "directory",
 };

@@ -182,9 +182,7 @@ static enum cairn_code save_files(const struct cli_save_tree *job, struct cairn_
     if (code == CAIRN_OK) code = add_description(save, description, err);
     if (code == CAIRN_OK) code = job->describe(job->owner, save, tree, ret_described, err);
     if (code == CAIRN_OK && !saving.signal) code = cairn_save_stage(save, err);
-    /* Copied, but not told to an uploader, it would end with this process. */
-    if (code == CAIRN_OK && !saving.signal && job->cli->detach)
-        code = cairn_save_wait(save, CAIRN_STAGED, 0, err);
+    /* An uploader has it: libcairn keeps no save with files back for the next uploader. */
     bool staged = code == CAIRN_OK && !saving.signal;
     if (staged && !job->cli->detach) code = wait_committed(session, save, &meter, err);
     if (saving.signal && !(staged && (job->cli->detach || code == CAIRN_OK)))

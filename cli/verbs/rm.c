@@ -281,6 +281,7 @@ const struct cli_verb cli_verb_promote = {
                 "  cairn promote llm/7b --to archive --detach\n"
                 "  cairn promote llm/7b@best --to main --json\n",
     CLI_TAKES(promote_flags, 1, 1),
+    .surplus = "to",
 };
 const struct cli_verb cli_verb_demote = {
     CLI_VERB(demote),
@@ -290,4 +291,5 @@ const struct cli_verb cli_verb_demote = {
                 "  cairn demote llm/7b@1200 --from archive --detach\n"
                 "  cairn demote llm/7b@ckpt_... --from main --json\n",
     CLI_TAKES(demote_flags, 1, 1),
+    .surplus = "from",
 };

@@ -181,6 +181,7 @@ const struct cli_verb cli_verb_token = {
     .examples = "  cairn token create --scope read,write --project 'nlp-*' --out ci.token ci\n"
                 "  cairn token list\n  cairn token revoke --children keep 4f1c9a0b7d22e6c3\n",
     CLI_TAKES(token_flags, 1, 2),
+    .surplus = "project",
 };
 
 /* ---- quota ls|get|set|unset ---- */
@@ -252,6 +253,7 @@ const struct cli_verb cli_verb_quota = {
                 "  cairn quota ls\n"
                 "  cairn quota unset llm\n",
     CLI_TAKES(quota_flags, 1, 2),
+    .surplus = "bytes",
 };
 
 /* ---- nodes ls|rm ---- */

@@ -184,6 +184,7 @@ const struct cli_verb cli_verb_up = {
                 "  cairn up ./cairn --listen 127.0.0.1:0 --json\n"
                 "  cairn up ./cairn --store s3://bucket/cairn\n",
     CLI_TAKES(up_flags, 1, 1),
+    .surplus = "store",
 };
 
 /* ---- bench: saves and restores synthetic checkpoints ---- */
@@ -430,4 +431,5 @@ const struct cli_verb cli_verb_bench = {
                 "  cairn bench save --ranks 8 --bytes 1GiB --steps 10\n"
                 "  cairn bench restore --ranks 8 --bytes 1GiB\n",
     CLI_TAKES(bench_flags, 1, 2),
+    .surplus = "bytes",
 };

@@ -295,6 +295,7 @@ const struct cli_verb cli_verb_reindex = {
                 "    --catalog postgresql://cairn@db/cairn\n"
                 "  cairn reindex s3://bucket/prefix --dry-run --json\n",
     CLI_TAKES(reindex_flags, 1, 1),
+    .surplus = "catalog",
 };
 
 /* ---- catalog copy|backup ---- */

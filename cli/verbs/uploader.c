@@ -318,6 +318,7 @@ const struct cli_verb cli_verb_warmup = {
                 "  srun --ntasks-per-node=1 cairn warmup node llm --json\n"
                 "  cairn warmup ls llm/7b\n",
     CLI_TAKES(warmup_flags, 2, 2),
+    .surplus = "ranks",
 };
 
 /* ---- health ---- */

@@ -124,6 +124,20 @@ static enum cairn_code audit_store(struct findings *findings, struct cairn_error
     return CAIRN_OK;
 }
 
+static bool is_same(const json_t *json, const struct cairn_msg_finding *as) {
+    struct cairn_msg_finding told = {0};
+    return cairn_msg_finding_read(json, "", &told, NULL) == CAIRN_OK && told.mended == as->mended &&
+           !strcmp(told.key, as->key) && !strcmp(told.store, as->store) &&
+           !strcmp(told.detail, as->detail);
+}
+
+/* A reading of every copy finds again what the look before it has told. */
+static bool was_told(const json_t *list, const struct cairn_msg_finding *finding) {
+    CAIRN_JSON_EACH(json, list)
+        if (is_same(json, finding)) return true;
+    return false;
+}
+
 /* Takes the server's findings; with several copies they name the store. */
 static enum cairn_code take_answer(struct findings *findings, const json_t *json,
                                    struct cairn_msg_verified *answer, struct cairn_error *err) {
@@ -138,14 +152,15 @@ static enum cairn_code take_answer(struct findings *findings, const json_t *json
             continue;
         (void)!json_array_append(kept, item);
     }
-    json_decref(findings->list);
+    CAIRN_AUTO_JSON json_t *before = findings->list;
     findings->list = kept;
     json_decref(findings->copies);
     findings->copies = json_deep_copy(answer->copies);
     CAIRN_JSON_EACH(item, answer->findings) {
         CLI_READ(finding, finding, item, err);
-        cli_note("cairn: %s%s%s %s: %s", several ? finding.store : "", several ? ": " : "",
-                 kind_of(finding.what, finding.mended), finding.key, finding.detail);
+        if (!was_told(before, &finding))
+            cli_note("cairn: %s%s%s %s: %s", several ? finding.store : "", several ? ": " : "",
+                     kind_of(finding.what, finding.mended), finding.key, finding.detail);
         (void)!json_array_append(findings->list, item);
     }
     CAIRN_JSON_EACH(item, answer->copies) {
@@ -504,4 +519,5 @@ const struct cli_verb cli_verb_verify = {
                 "  cairn verify llm/7b@1200 --repair\n"
                 "  cairn verify --all --resume verified.txt\n",
     CLI_TAKES(verify_flags, 0, 1),
+    .surplus = "store",
 };

@@ -290,6 +290,7 @@ const struct cli_verb cli_verb_wait = {
                 "  cairn wait llm/7b@1200 --for promoted:archive\n"
                 "  cairn wait llm/7b --newer-than 1200 --json\n",
     CLI_TAKES(wait_flags, 1, 1),
+    .surplus = "for",
 };
 
 /* ---- resume: the step from which a restarted job continues ---- */

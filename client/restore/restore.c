@@ -13,6 +13,7 @@
 
 #include "api/table/dtype.h"
 #include "api/table/layout.h"
+#include "client/session/memory.h"
 #include "client/session/options.h"
 #include "common/text.h"
 #include "plan/reads.h"
@@ -347,6 +348,14 @@ void cairn_client_restores_close(struct cairn_session *session) {
     LIST_FOREACH(restore, &session->locked.restores, place) restore->session = NULL;
 }
 
+/* The lock is held. */
+static bool has_readable(const struct cairn_session *session) {
+    const struct cairn_restore *at;
+    LIST_FOREACH(at, &session->locked.restores, place)
+        if (!at->look) return true;
+    return false;
+}
+
 void cairn_restore_free(struct cairn_restore *restore) {
     if (!restore) return;
     struct cairn_session *session = restore->session;
@@ -358,6 +367,7 @@ void cairn_restore_free(struct cairn_restore *restore) {
     if (session->pid != getpid()) return; /* the parent's; its memory ends with the child */
     cairn_lock_take(&session->lock);
     LIST_REMOVE(restore, place);
+    bool last = !has_readable(session);
     cairn_lock_give(&session->lock);
     if (restore->look) {
         restore_release(restore);
@@ -369,6 +379,9 @@ void cairn_restore_free(struct cairn_restore *restore) {
     if (cairn_client_post(session, &request, &pending, NULL) == CAIRN_OK)
         cairn_client_abandon(session, &pending);
     restore_release(restore);
+    if (!last || cairn_client_enter(session, NULL)) return;
+    cairn_client_window_give_back(session, 0);
+    cairn_client_leave(session);
 }
 
 /* ---- shards and tensors ---- */

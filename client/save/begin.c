@@ -643,6 +643,7 @@ static enum cairn_code reserve(struct cairn_session *session, uint64_t deadline_
     cairn_lock_give(&session->lock);
     CAIRN_TRY(code);
     release_slabs(session, &slabs);
+    cairn_client_window_give_back(session, deadline_ms);
     code = ask_for_slabs(session, epoch, deadline_ms, &slabs, err);
     if (!code) lock_slabs(session, &slabs);
     if (!code) code = put_slabs(session, epoch, &slabs, err);

@@ -14,6 +14,7 @@
 #define PLUGIN "libcairn_cuda.so.0"
 #define WINDOW_BYTES_MIN (8 * CAIRN_MIB)
 #define VERSION_OF_WRITABLE_WINDOWS 8 /* socket version that introduced them */
+#define VERSION_OF_WINDOWS_BACK 9     /* socket version that introduced `bytes` 0 */
 
 /* ---- the device ---- */
 
@@ -172,10 +173,50 @@ enum cairn_code cairn_client_window_take(struct cairn_session *session, uint64_t
     return CAIRN_OK;
 }
 
+/* While taken. A failed call may have left answers to come: until then the uploader writes into its
+ * own mapping alone, and nothing awaits them. */
+static void send_back(struct cairn_session *session, uint64_t deadline_ms) {
+    uint32_t epoch = session->window.epoch;
+    struct cairn_client_pending pending;
+    if (!epoch || cairn_client_speaks(session, VERSION_OF_WINDOWS_BACK, "", NULL)) return;
+    for (size_t slot = 0; slot < CAIRN_CLIENT_SLOTS; slot++) {
+        if (session->window.busy[slot])
+            cairn_client_abandon(session, &session->window.pending[slot]);
+        session->window.busy[slot] = false;
+    }
+    cairn_client_window_release(session);
+    const struct cairn_client_request request = {
+        CAIRN_CLIENT_REQUEST(window, .bytes = 0), .epoch = epoch,
+        .deadline_ms = deadline_ms ? deadline_ms : cairn_mono_ms()};
+    if (cairn_client_post(session, &request, &pending, NULL)) return; /* a new link has no window */
+    if (deadline_ms)
+        (void)!cairn_client_await(session, &request, &pending, NULL, NULL);
+    else
+        cairn_client_abandon(session, &pending);
+}
+
 void cairn_client_window_give(struct cairn_session *session) {
-    CAIRN_HOLD(&session->lock);
+    cairn_lock_take(&session->lock);
+    while (session->locked.window_unwanted) {
+        session->locked.window_unwanted = false;
+        cairn_lock_give(&session->lock);
+        send_back(session, 0);
+        cairn_lock_take(&session->lock);
+    }
     session->locked.window_taken = false;
     cairn_client_changed(session);
+    cairn_lock_give(&session->lock);
+}
+
+void cairn_client_window_give_back(struct cairn_session *session, uint64_t deadline_ms) {
+    cairn_lock_take(&session->lock);
+    bool taken = session->locked.window_taken;
+    session->locked.window_taken = true;
+    session->locked.window_unwanted = taken;
+    cairn_lock_give(&session->lock);
+    if (taken) return;
+    send_back(session, deadline_ms);
+    cairn_client_window_give(session);
 }
 
 static enum cairn_code map_window(struct cairn_session *session, uint32_t epoch, bool writable,

@@ -7,10 +7,12 @@
  *          caller sees them. Most trainers need no accelerator; then no plug-in is loaded.
  * Promise: 1   one window per session, created by the first read, and again after an uploader
  *              restart. One read call uses it at a time; others wait for their turn until their
- *              deadline.
+ *              deadline. It goes back when the session's last restore is freed, and before the
+ *              session requests memory for saves: a job that has restored can save (Q13). The next
+ *              read creates another.
  *          2   the device is opened when a call first names device memory. If two threads open it
  *              at once, one handle remains, until the session's end.
- * Limits:  a window of 64 MiB, 256 MiB for large versions; halved down to 8 MiB if the node's
+ * Limits:  a window of 64 MiB, 256 MiB for large versions; less, down to 8 MiB, if the node's
  *          memory is short. Devices as client/device/device.h.
  * Threads: any. The holder of `window_taken`, which the session's lock guards, owns `window`.
  * Next:    client/restore/reads.c, client/save/pieces.c.
@@ -42,6 +44,11 @@ void cairn_client_window_release(struct cairn_session *session);
 enum cairn_code cairn_client_window_take(struct cairn_session *session, uint64_t deadline_ms,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_client_window_give(struct cairn_session *session);
+/* Unmaps the window and gives it back to the uploader, or has the read call that uses it do so at
+ * its end. Waits until the uploader has the memory, at most until deadline_ms; 0: does not wait.
+ * An uploader of an older release keeps it, and so does the session. The caller has entered the
+ * session. */
+void cairn_client_window_give_back(struct cairn_session *session, uint64_t deadline_ms);
 /* While taken: opens a window on link `epoch`; it may be smaller than wanted_bytes. writable: for a
  * device that page-locks no memory that is mapped to be read; where the uploader is of an older
  * release the window is not. */

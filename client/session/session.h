@@ -202,6 +202,7 @@ struct cairn_session {
             const void *owner;
         } stoppable;
         bool stop, window_taken;
+        bool window_unwanted;       /* its holder gives it back (client/session/memory.h) */
         uint32_t slab_users;        /* calls that use the slabs without a save */
         bool reading, writing, cut; /* turns; cut: the link is broken (wire.h) */
         uint32_t calls;             /* calls under way; the session is freed only at 0 */

@@ -245,6 +245,105 @@ TEST(a_read_that_timed_out_keeps_its_slot_until_the_answer_came) {
     EXPECT_EQ_U64(own, 0);
 }
 
+/* ---- the window ---- */
+
+static bool window_went_back(struct cairn_rank *rank, size_t count) {
+    struct cairn_fake_message last;
+    return cairn_fake_uploader_saw(rank->fake, "window", count, &last) &&
+           json_integer_value(json_object_get(last.message, "bytes")) == 0;
+}
+
+TEST(the_window_goes_back_with_the_last_restore_and_the_next_read_gets_another) { /* Q13 */
+    OPEN_VERSION();
+    AUTO_RESTORE *other = NULL;
+    uint32_t own = 7;
+    const struct cairn_read read = {
+        .size = sizeof read, .tensor = "own", .into = &own, .into_bytes = 4};
+    REQUIRE_OK(cairn_restore_read(restore, &read, 1, 0, &err));
+    REQUIRE_OK(cairn_restore_open(rank.session, NULL, &other, NULL, &err));
+    cairn_restore_free(restore);
+    restore = NULL;
+    REQUIRE_OK(cairn_restore_read(other, &read, 1, 0, &err));
+    EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "window"), 1);
+    cairn_restore_free(other);
+    EXPECT(window_went_back(&rank, 2));
+    own = 7;
+    other = NULL;
+    REQUIRE_OK(cairn_restore_open(rank.session, NULL, &other, NULL, &err));
+    REQUIRE_OK(cairn_restore_read(other, &read, 1, 0, &err));
+    EXPECT_EQ_U64(own, 0);
+    EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "window"), 3);
+    /* Also where the answer to a read is still to come. */
+    cairn_fake_uploader_script(rank.fake, "read", "late");
+    EXPECT(AWAIT(cairn_restore_read(other, &read, 1, 50, &err) == CAIRN_TIMEOUT));
+    cairn_restore_free(other);
+    other = NULL;
+    EXPECT(window_went_back(&rank, 4));
+    own = 7;
+    REQUIRE_OK(cairn_restore_open(rank.session, NULL, &other, NULL, &err));
+    REQUIRE_OK(cairn_restore_read(other, &read, 1, 0, &err));
+    EXPECT_EQ_U64(own, 0);
+}
+
+struct late_read {
+    struct cairn_restore *restore;
+    uint32_t own;
+    enum cairn_code code;
+};
+static void *read_late(void *argument) {
+    struct late_read *late = argument;
+    const struct cairn_read read = {
+        .size = sizeof read, .tensor = "own", .into = &late->own, .into_bytes = 4};
+    late->code = cairn_restore_read(late->restore, &read, 1, 0, NULL);
+    return NULL;
+}
+
+TEST(the_window_goes_back_before_memory_for_saves_is_requested_or_when_its_read_ends) { /* Q13 */
+    OPEN_VERSION();
+    pthread_t thread;
+    cairn_restore_free(restore);
+    restore = NULL;
+    cairn_rank_leave(&rank);
+    RANK_OPENS();
+    struct late_read late = {.own = 7};
+    REQUIRE_OK(cairn_restore_open(rank.session, NULL, &restore, NULL, &err));
+    late.restore = restore;
+    (void)read_late(&late);
+    REQUIRE(late.code == CAIRN_OK);
+    EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "window"), 1);
+    REQUIRE_OK(cairn_session_reserve(rank.session, RANK_BYTES, 0, 0, &err));
+    EXPECT(window_went_back(&rank, 2));
+    cairn_fake_uploader_script(rank.fake, "read", "late");
+    late.own = 7;
+    REQUIRE(pthread_create(&thread, NULL, read_late, &late) == 0);
+    struct cairn_fake_message seen;
+    EXPECT(cairn_fake_uploader_saw(rank.fake, "read", 2, &seen));
+    REQUIRE_OK(cairn_session_reserve(rank.session, RANK_BYTES, 0, 0, &err));
+    pthread_join(thread, NULL);
+    EXPECT_CODE(late.code, CAIRN_OK);
+    EXPECT_EQ_U64(late.own, 0);
+    EXPECT(window_went_back(&rank, 4));
+}
+
+TEST(an_uploader_of_an_older_release_keeps_the_window_and_is_asked_for_it_once) {
+    OPEN_VERSION();
+    uint32_t own = 7;
+    const struct cairn_read read = {
+        .size = sizeof read, .tensor = "own", .into = &own, .into_bytes = 4};
+    cairn_restore_free(restore);
+    restore = NULL;
+    cairn_rank_leave(&rank);
+    cairn_fake_uploader_speaks(rank.fake, 8);
+    RANK_OPENS();
+    for (int round = 0; round < 2; round++) {
+        REQUIRE_OK(cairn_restore_open(rank.session, NULL, &restore, NULL, &err));
+        REQUIRE_OK(cairn_restore_read(restore, &read, 1, 0, &err));
+        cairn_restore_free(restore);
+        restore = NULL;
+    }
+    EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "window"), 1);
+}
+
 TEST(a_restore_outlives_its_session_but_reads_no_more) {
     OPEN_VERSION();
     static struct cairn_tensor_info tensor;

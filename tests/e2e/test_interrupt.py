@@ -243,6 +243,18 @@ class Interrupt(unittest.TestCase):
                                 self.world.store, env=none, status=5)
         self.assertIn("--detach", said.stderr)
 
+    def test_a_detached_put_that_no_uploader_has_whole_is_not_called_handed_over(self):
+        uploader = self.world.uploaders[0]
+        uploader.stop()
+        uploader.env = {**self.world.env, "CAIRN_CRASH_AT": "uploader.seal.journaled:1:kill"}  # it has not answered
+        uploader.start()
+        said = self.world.cairn("put", self.tree, "i/run@7", "--detach", status=5)
+        self.assertNotIn("handed over", said.stdout)
+        self.assertIn("is away", said.stderr)
+        uploader.process.wait()
+        uploader.env = self.world.env
+        uploader.start()
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -121,6 +121,19 @@ class Verify(unittest.TestCase):
             self.assertEqual(found, [])
             self.assertEqual((answer["shards"], answer["bad_shards"], answer["ok"]), (2, 0, True))
 
+    def test_one_line_names_run_step_and_shard_once_and_one_finding_is_one_line(self):
+        path = self.paths["shard"]
+        original = path.read_bytes()
+        os.chmod(path, 0o644)
+        for damage in flipped, gone:
+            damage(path, original)
+            for more in (), ("--metadata",), ("--store", self.world.store):
+                with self.subTest(damage=damage.__name__, more=more):
+                    lines = self.world.cairn("verify", "v/run@1", *more, status=7).stderr.splitlines()
+                    self.assertEqual(len(set(lines)), len(lines), lines)
+                    for line in lines:
+                        self.assertLessEqual(line.count("step 1 shard"), 1, line)
+
     def known(self):
         """What tells of damage: ls, show, resume, the version, readyz, the metric."""
         ready = self.world.read("/readyz")

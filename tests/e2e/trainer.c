@@ -12,6 +12,9 @@
  * TRAINER_STREAMS: each step has so many streams, none of which the session's memory holds.
  * TRAINER_RAW: what it calls the bytes beside its tensors, "state" by default.
  * TRAINER_EVERY: so many milliseconds lie between the ends of two saves.
+ * TRAINER_RESTORES: before each step, and beside its save, the rank restores its part of the newest
+ * version and compares it; it reserves memory for saves behind the first restore. All ranks are of
+ * one node.
  * CAIRN_TEST_BEHIND: a save is copied beside the training, and its memory is overwritten as soon as
  * its fence says so. */
 #include <poll.h>
@@ -42,6 +45,7 @@ struct job {
     unsigned rank, ranks;
     uint64_t rows, bytes, steps[STEPS_MAX];
     int step_count;
+    bool restores;
 };
 
 static uint32_t *memory_of(const struct job *job, uint64_t step) {
@@ -131,6 +135,42 @@ static enum cairn_code stage(struct cairn_save *save, const struct job *job, uin
     return code;
 }
 
+static enum cairn_code read_rows(const struct job *job, struct cairn_restore *restore,
+                                 uint64_t step, struct cairn_error *err) {
+    uint64_t start[2] = {job->rows * job->rank, 0}, count[2] = {job->rows, COLUMNS};
+    uint64_t bytes = sizeof(uint32_t) * job->rows * COLUMNS;
+    uint32_t *saved = memory_of(job, step), *into = malloc(bytes);
+    if (!into) exit(1);
+    const struct cairn_read read = {.size = sizeof read,
+                                    .tensor = "w",
+                                    .form = CAIRN_BOX,
+                                    .start = start,
+                                    .count = count,
+                                    .into = into,
+                                    .into_bytes = bytes};
+    enum cairn_code code = cairn_restore_read(restore, &read, 1, 0, err);
+    if (code == CAIRN_OK && memcmp(into, saved, bytes) != 0) {
+        snprintf(err->message, sizeof err->message, "other bytes than were saved");
+        code = CAIRN_CORRUPT;
+    }
+    free(into);
+    free(saved);
+    return code;
+}
+
+static enum cairn_code restore_newest(struct cairn_session *session, const struct job *job,
+                                      struct cairn_error *err) {
+    struct cairn_restore *restore = NULL;
+    struct cairn_restore_info info;
+    const struct cairn_restore_options options = {.size = sizeof options, .ref = "latest"};
+    if (!job->restores) return CAIRN_OK;
+    enum cairn_code code = cairn_restore_open(session, &options, &restore, &info, err);
+    if (code == CAIRN_NOT_FOUND) return CAIRN_OK;
+    if (code == CAIRN_OK) code = read_rows(job, restore, info.step, err);
+    cairn_restore_free(restore);
+    return code;
+}
+
 /* *ret_staged: the bytes are copied, be it that the uploader is away. */
 static enum cairn_code save_step(struct cairn_session *session, const struct job *job,
                                  uint64_t step, uint32_t *memory, bool *ret_staged,
@@ -161,6 +201,7 @@ static enum cairn_code save_step(struct cairn_session *session, const struct job
     if (code == CAIRN_OK) code = save_streams(save, job, (uint8_t *)memory, err);
     if (code == CAIRN_OK) code = stage(save, job, memory, err);
     *ret_staged = code == CAIRN_OK; /* its uploader may be away: the next one seals it */
+    if (code == CAIRN_OK) code = restore_newest(session, job, err);
     if (code == CAIRN_OK && job->partnered_ms &&
         !cairn_save_wait(save, CAIRN_PARTNERED, job->partnered_ms, err))
         say(step, "partnered");
@@ -197,7 +238,10 @@ static enum cairn_code play(const struct job *job, struct cairn_session *session
         if (job->ahead_ms && tell_problems(session) != CAIRN_OK) worst = CAIRN_ABORTED;
         uint32_t *memory = memory_of(job, step);
         bool staged = false;
-        enum cairn_code code = save_step(session, job, step, memory, &staged, err);
+        enum cairn_code code = restore_newest(session, job, err);
+        if (code == CAIRN_OK && job->restores && !i)
+            code = cairn_session_reserve(session, job->bytes, 0, 0, err);
+        if (code == CAIRN_OK) code = save_step(session, job, step, memory, &staged, err);
         free(memory);
         staged &= job->ahead_ms > 0;
         say(step, staged ? "staged" : cairn_code_info(code)->slug);
@@ -222,7 +266,9 @@ static enum cairn_code warm_up(struct cairn_session *session, struct cairn_error
 }
 
 int main(int argc, char **argv) {
-    struct job job = {.rows = ROWS_PER_RANK, .hold = getenv("TRAINER_HOLD")};
+    struct job job = {.rows = ROWS_PER_RANK,
+                      .hold = getenv("TRAINER_HOLD"),
+                      .restores = getenv("TRAINER_RESTORES") != NULL};
     struct cairn_session *session = NULL;
     struct cairn_resume resume = {0};
     struct cairn_error err;
@@ -242,12 +288,14 @@ int main(int argc, char **argv) {
     job.ranks = (unsigned)strtoul(argv[3], NULL, 10);
     for (int i = 4; i < argc && job.step_count < STEPS_MAX; i++)
         job.steps[job.step_count++] = strtoull(argv[i], NULL, 10);
+    unsigned of_this_node = job.ranks > 1 && !job.restores ? job.ranks / 2 : job.ranks;
     struct cairn_open_options options = {.size = sizeof options,
                                          .run = argv[1],
                                          .rank = job.rank,
                                          .world_size = job.ranks,
-                                         .local_world_size = job.ranks > 1 ? job.ranks / 2 : 1,
-                                         .bytes = job.bytes,
+                                         .local_rank = job.restores ? job.rank : 0,
+                                         .local_world_size = of_this_node,
+                                         .bytes = job.restores ? 0 : job.bytes,
                                          .resume = getenv("CAIRN_RESUME"),
                                          .timeout_ms = job.timeout_ms};
     enum cairn_code code = cairn_open(&options, &session, &resume, &err);

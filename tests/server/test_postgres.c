@@ -5,6 +5,7 @@
 #include <semaphore.h>
 
 #include "server/db/engine_postgres.h"
+#include "server/guard/jobs.h"
 #include "tests/server/rows.h"
 
 /* ---- dialect ---- */
@@ -66,6 +67,48 @@ TEST(a_migration_that_fails_leaves_the_schema_before_it_whole_and_its_number_tru
     EXPECT_EQ_U64(cairn_postgres_number(url, "SELECT schema FROM cairn_catalog"),
                   srv_catalog_schema());
     srv_catalog_free(catalog);
+}
+
+/* ---- time ---- */
+
+struct look {
+    struct srv *server;
+    uint64_t until_tick; /* when no time at all from now has passed, whoever counts */
+};
+SRV_CHANGE(look_at_time, struct look *look) {
+    CAIRN_TRY(srv_ticks_advance(tx, look->server, err));
+    look->until_tick = srv_ticks_after(look->server, 0);
+    return CAIRN_OK;
+}
+
+static enum cairn_code look_now(struct look *look, struct cairn_error *err) {
+    return srv_catalog_write(look->server->catalog, look_at_time, look, err);
+}
+
+TEST(what_another_server_has_not_counted_yet_is_not_forgotten_by_a_look_at_the_same_moment, err) {
+    static struct srv servers[2];
+    struct look one = {.server = &servers[0]}, two = {.server = &servers[1]};
+    struct cairn_clock_virtual clock;
+    POSTGRES(url);
+    cairn_clock_virtual_init(&clock, 0);
+    for (int i = 0; i < 2; i++) {
+        servers[i] = (struct srv){.clock = &clock.clock};
+        REQUIRE_OK(srv_catalog_open(url, &servers[i].catalog, &err));
+    }
+    for (int i = 0; i < 2; i++) { /* both have seen the same value */
+        EXPECT_CODE(look_now(&one, &err), CAIRN_OK);
+        EXPECT_CODE(look_now(&two, &err), CAIRN_OK);
+    }
+    cairn_clock_virtual_advance(&clock, 10000);
+    EXPECT_CODE(look_now(&one, &err), CAIRN_OK);
+    cairn_clock_virtual_advance(&clock, 20000); /* the first server counts them at its next look */
+    EXPECT_CODE(look_now(&two, &err), CAIRN_OK);
+    uint64_t first = two.until_tick;
+    EXPECT_CODE(look_now(&two, &err), CAIRN_OK);
+    EXPECT_EQ_U64(two.until_tick, first);
+    EXPECT_CODE(look_now(&one, &err), CAIRN_OK);
+    EXPECT(one.until_tick <= two.until_tick);
+    for (int i = 0; i < 2; i++) srv_catalog_free(servers[i].catalog);
 }
 
 /* ---- the program ---- */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: races="full: as server/save" */
 /* What the catalog has acknowledged is there after a power cut. */
+#include <sys/mman.h>
+
 #include "tests/support/power.h"
 
 #include "tests/server/rows.h"
@@ -9,7 +11,7 @@
 
 TEST(d02_an_acknowledged_change_is_there_after_a_power_cut, err) { /* D1, D02 */
     const char *folder = TEXT("%s/data", cairn_test_folder());
-    cairn_power_start();
+    POWER_RECORDED();
     CATALOG(catalog, folder);
     int64_t before = rows_of(catalog);
     for (int64_t i = 0; i < CHANGES; i++) {
@@ -22,5 +24,12 @@ TEST(d02_an_acknowledged_change_is_there_after_a_power_cut, err) { /* D1, D02 */
         if (!after) break;
         EXPECT_EQ_U64(rows_of(after), before + i + 1);
         srv_catalog_free(after);
+    }
+}
+
+TEST(a_suite_that_syncs_more_files_than_the_recorder_holds_may_follow) { /* power.h#3 */
+    for (int i = 0; i < 1100; i++) {
+        CAIRN_AUTO_FD fd = memfd_create("power", MFD_CLOEXEC);
+        if (!EXPECT(fd >= 0 && fsync(fd) == 0)) break;
     }
 }

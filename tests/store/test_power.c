@@ -12,7 +12,6 @@
 static bool open_watched(struct cairn_place *place) {
     struct cairn_error err = {0};
     const char *root = TEXT("%s/store", cairn_test_folder());
-    cairn_power_start();
     bool ok = mkdir(root, 0700) == 0 && place_open(place, root, NULL, &err) == CAIRN_OK;
     return cairn_test_check(ok, __FILE__, __LINE__, "open: %s", err.message);
 }
@@ -36,6 +35,7 @@ static void rename_away(unsigned number) {
 TEST(an_acknowledged_put_is_there_after_a_power_cut_with_all_its_folders, err) /* inside.h#2, O1 */
 {
     static char bytes[CAIRN_MIB + 77];
+    POWER_RECORDED();
     WITH(place, place, open_watched(&place));
     EACH_TEXT(text, "one", "a/b/c/two", "a/b/three", "a/d/four", "a/d/e/five") {
         memset(bytes, 'a' + (int)AT_OF(text), sizeof(bytes));
@@ -80,6 +80,7 @@ static void put_together(const struct cairn_place *place, struct together *ret) 
 
 TEST(small_puts_that_are_synced_together_are_there_after_a_power_cut, err) { /* inside.h#3, O1 */
     static struct together together;
+    POWER_RECORDED();
     WITH(place, place, open_watched(&place));
     if (!cairn_store_profile(place.store)->together_max) return;
     REQUIRE_OK(cairn_store_put_small(place.worker, "run/3/data/17", CAIRN_VIEW("x"), true, &err));
@@ -92,6 +93,7 @@ TEST(small_puts_that_are_synced_together_are_there_after_a_power_cut, err) { /* 
 /* inside.h#3 */
 TEST(small_puts_below_the_mount_point_of_another_file_system_are_there_after_a_power_cut, err) {
     static struct together together;
+    POWER_RECORDED();
     WITH(place, place, open_watched(&place));
     if (!cairn_store_profile(place.store)->together_max) return;
     const char *mounted = TEXT("%s/run/3", place.folder);
@@ -107,6 +109,7 @@ TEST(n02_a_sync_of_many_puts_that_fails_once_is_final_for_all_of_them) {
     for (unsigned at = 0; at < 2; at++) {
         CAIRN_AUTO(place) place = {0};
         struct together together = {0};
+        POWER_RECORDED();
         if (!open_watched(&place)) return;
         if (!cairn_store_profile(place.store)->together_max) return;
         cairn_power_fail_once(at);
@@ -121,6 +124,7 @@ TEST(n02_a_sync_of_many_puts_that_fails_once_is_final_for_all_of_them) {
 
 TEST(a_completed_upload_is_there_after_a_power_cut, err) { /* inside.h#2, I2 */
     static uint8_t bytes[2 * PART_BYTES];
+    POWER_RECORDED();
     WITH(place, place, open_watched(&place));
     for (size_t i = 0; i < sizeof(bytes); i++) bytes[i] = (uint8_t)(i * 31 >> 3);
     PERFORMED(create, place.worker,
@@ -159,6 +163,7 @@ TEST(a_completed_upload_is_there_after_a_power_cut, err) { /* inside.h#2, I2 */
 
 /* Another server's put of the same bytes got its name and died before it synced the folder. */
 TEST(q53_put_same_that_finds_its_own_object_makes_it_durable, err) {
+    POWER_RECORDED();
     WITH(place, place, open_watched(&place));
     REQUIRE_OK(cairn_store_put_small(place.worker, "a/other", CAIRN_VIEW("x"), true, &err));
     FILE *file = fopen(TEXT("%s/a/manifest", place.folder), "wx");
@@ -174,6 +179,7 @@ TEST(n02_a_sync_that_fails_once_is_final_for_a_put) {
     for (unsigned at = 0; at < 8; at++) {
         CAIRN_AUTO(place) place = {0};
         struct cairn_error err = {0};
+        POWER_RECORDED();
         if (!open_watched(&place)) return;
         struct cairn_store_request first = put_of("a/b/first", "1", 1);
         if (at % 2) REQUIRE_OK(cairn_store_perform(place.worker, &first, &err));
@@ -196,6 +202,7 @@ static void sync_fails(int os_errno, enum cairn_code expected) {
     CAIRN_AUTO(place) place = {0};
     struct cairn_error err = {0};
     static uint8_t bytes[PART_BYTES];
+    POWER_RECORDED();
     REQUIRE(open_watched(&place));
     struct cairn_store_request create = {
         .op = CAIRN_STORE_UPLOAD_CREATE, .key = "a/x", .token = TOKEN, .length = PART_BYTES};
@@ -230,6 +237,7 @@ CASE(n02_an_upload_whose_sync_failed_cannot_be_completed_any_more, sync_fails(EI
 CASE(q55_an_upload_whose_sync_found_the_mount_away_is_gone, sync_fails(ESTALE, CAIRN_NOT_FOUND));
 
 TEST(q55_a_put_that_found_the_mount_away_may_be_sent_again, err) {
+    POWER_RECORDED();
     WITH(place, place, open_watched(&place));
     struct cairn_store_request put = put_of("a/b/x", "bytes", 5);
     cairn_power_fail_once_with(0, ESTALE);

@@ -235,6 +235,10 @@ static void answer_window(struct cairn_fake_uploader *fake, struct connection *c
     uint64_t bytes = (uint64_t)json_integer_value(json_object_get(request, "bytes"));
     struct cairn_slab *window = &fake->locked.window;
     cairn_slab_release(window);
+    if (!bytes) { /* the client gives it back */
+        send_message(connection, answer(request, CAIRN_PACK(window_given, .bytes = 0)), NULL, 0);
+        return;
+    }
     bool writable = json_is_true(json_object_get(request, "writable"));
     if (cairn_slab_create("fake", cairn_min_u64(bytes, 8 * CAIRN_MIB), !writable, window, NULL))
         return;

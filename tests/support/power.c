@@ -164,15 +164,24 @@ __attribute__((visibility("default"))) int syncfs(int fd) {
     return note(fd, keep_below) ? (int)syscall(SYS_syncfs, fd) : -1;
 }
 
-void cairn_power_start(void) {
+static void begin(bool recording) {
     pthread_mutex_lock(&mutex);
     for (size_t i = 0; i < all_count; i++) {
         free(all[i].data);
         free(all[i].names);
     }
     all_count = 0;
-    started = true;
+    started = recording;
     pthread_mutex_unlock(&mutex);
+}
+
+void cairn_power_start(void) {
+    begin(true);
+}
+
+void cairn_power_stop(int *recorded) {
+    (void)recorded;
+    begin(false);
 }
 
 void cairn_power_fail_once_with(unsigned after, int os_errno) {

@@ -9,6 +9,8 @@
  *              folder all below it. Real file systems may keep more, never less.
  *          2   fsync, fdatasync and syncfs of this process are still carried out, but for one that
  *              a test wants to fail.
+ *          3   nothing is recorded after the scope that began it: other suites of the process sync
+ *              more than this holds.
  * Limits:  files of this process alone; 1,024 files and folders; content of up to 64 MiB each.
  * Threads: fsync and fdatasync may be called by any thread.
  * Next:    tests/store/test_power.c, tests/uploader/test_power.c, tests/server/test_power.c.
@@ -17,8 +19,12 @@
 
 #include <stdbool.h>
 
-/* From now on; what was synced before counts as never synced. */
+/* Records until the end of this scope; what was synced before counts as never synced. */
+#define POWER_RECORDED()                                                                           \
+    __attribute__((cleanup(cairn_power_stop), unused)) int power_recorded = 0;                     \
+    cairn_power_start()
 void cairn_power_start(void);
+void cairn_power_stop(int *recorded);
 /* So many syncs pass from now on, then one fails with EIO and syncs nothing, and all later ones
  * pass: as Linux does when it could not write a page. */
 void cairn_power_fail_once(unsigned after);

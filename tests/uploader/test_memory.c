@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks that open while the memory that they need is still another's: who waits, for how much, and
  * who comes first (Q13). */
-#include "tests/uploader/trainer.h"
+#include "tests/uploader/restored.h"
 
 #define RANKS 56 /* more than the uploader has helper threads */
 
@@ -261,4 +261,50 @@ TEST(g_a_rank_that_waits_for_an_older_attempt_leaves_to_other_runs_what_it_will_
     trainer_hang_up(&old);
     EXPECT(trainer_take_slabs(&young));
     EXPECT_EQ_U64(young.slab_count, 1);
+}
+
+/* ---- restores: 88 of the 100 MiB are for slabs and windows once their readers have 8 ---- */
+
+static bool give_window_back(struct cairn_trainer *trainer) {
+    CAIRN_AUTO(frame) frame = {0};
+    const struct cairn_view none = {NULL, 0};
+    return trainer_ask(trainer, json_pack("{s:s, s:i}", "t", "window", "bytes", 0), none, NULL, 0,
+                       &frame) == CAIRN_OK &&
+           frame.fd_count == 0;
+}
+
+TEST(g_a_rank_waits_for_the_window_of_a_restore_and_has_its_memory_once_it_goes_back) { /* Q13 */
+    WORLD_WITH(.uploader_args = budget_of_100);
+    CAIRN_AUTO(trainer) reader = {0}, hasty = {0}, young = {0};
+    struct trainer_options first = rank_of(&world, "llm/reader", MIB(4));
+    struct trainer_options second = rank_of(&world, "llm/hasty", MIB(60));
+    struct trainer_options third = rank_of(&world, "llm/young", MIB(60));
+    REQUIRE(enter(&reader, &first) && enter(&hasty, &second) && enter(&young, &third));
+    uint64_t before = free_bytes(&world);
+    REQUIRE(open_window(&reader, MIB(48)));
+    REQUIRE(trainer_request_slabs(&hasty, 500));
+    EXPECT(!trainer_take_slabs(&hasty));
+    EXPECT_EQ_U64(hasty.err.code, CAIRN_NO_MEMORY);
+    EXPECT(strstr(hasty.err.message, "50331648 serve restores that are open") != NULL);
+    EXPECT(waits(&young, PATIENT_MS));
+    EXPECT(give_window_back(&reader));
+    EXPECT(trainer_take_slabs(&young));
+    EXPECT_EQ_U64(young.slab_count, 1);
+    EXPECT(give_window_back(&reader)); /* it has none */
+    EXPECT_EQ_U64(free_bytes(&world), before - MIB(8) - MIB(60));
+}
+
+TEST(g_the_window_of_the_first_rank_of_a_node_leaves_room_for_the_others) { /* Q13 */
+    WORLD_WITH(.uploader_args = budget_of_100);
+    CAIRN_AUTO(trainer) first = {0}, second = {0}, third = {0}, fourth = {0};
+    struct cairn_trainer *const ranks[] = {&first, &second, &third, &fourth};
+    struct trainer_options options = rank_of(&world, "llm/seven", MIB(2));
+    options.world_size = options.local_world_size = CAIRN_COUNT(ranks);
+    for (uint32_t i = 0; i < CAIRN_COUNT(ranks); i++) {
+        options.rank = i;
+        REQUIRE(enter(ranks[i], &options));
+        EXPECT(open_window(ranks[i], MIB(64)));
+        EXPECT(ranks[i]->window.size_bytes >= MIB(8));
+    }
+    EXPECT_EQ_U64(first.window.size_bytes, MIB(22));
 }

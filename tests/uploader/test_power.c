@@ -52,7 +52,7 @@ TEST(an_acknowledged_record_is_there_after_a_power_cut, err) { /* journal.h#3, j
     cairn_log_start("test", CAIRN_LOG_ERROR, 2);
     const char *folder = TEXT("%s/journal", cairn_test_folder());
     REQUIRE(mkdir(folder, 0700) == 0);
-    cairn_power_start();
+    POWER_RECORDED();
     REQUIRE_OK(open_at(folder, &seen, &journal, &err));
     uint64_t open_entries = 0, newest = 0, rewrites = 0;
     for (uint64_t i = 0; i < RECORDS; i++) {

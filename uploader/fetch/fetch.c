@@ -494,8 +494,16 @@ static uint64_t pool_bytes(const struct cairn_up_fetch *fetch) {
     return fetch->reader_count * CAIRN_UP_BOUNCES_PER_READER * CAIRN_BLOCK_BYTES;
 }
 
-enum cairn_code cairn_up_window_new(struct cairn_up *up, uint64_t bytes, bool writable,
-                                    struct cairn_up_window **ret, struct cairn_error *err) {
+/* The ranks of a node restore together: the first must not take what the last one needs. */
+static uint64_t window_size(struct cairn_up *up, uint64_t bytes, uint32_t ranks) {
+    uint64_t part = cairn_up_slabs_room(up) / ranks / CAIRN_SLAB_UNIT_BYTES * CAIRN_SLAB_UNIT_BYTES;
+    return cairn_round_up(cairn_min_u64(bytes, cairn_max_u64(part, CAIRN_UP_WINDOW_BYTES_MIN)),
+                          CAIRN_SLAB_UNIT_BYTES);
+}
+
+enum cairn_code cairn_up_window_new(struct cairn_up *up, uint64_t bytes, uint32_t ranks,
+                                    bool writable, struct cairn_up_window **ret,
+                                    struct cairn_error *err) {
     if (!bytes || bytes > UINT64_C(1) << 46)
         return cairn_fail(err, CAIRN_INVALID, "a window of %" PRIu64 " bytes", bytes);
     cairn_up_slabs_make_room(up, pool_bytes(up->fetch));
@@ -505,7 +513,7 @@ enum cairn_code cairn_up_window_new(struct cairn_up *up, uint64_t bytes, bool wr
     window->up = up;
     window->users = 1;
     window->writable = writable;
-    uint64_t size = cairn_round_up(bytes, CAIRN_SLAB_UNIT_BYTES);
+    uint64_t size = window_size(up, bytes, ranks);
     cairn_up_slabs_make_room(up, size);
     enum cairn_code code = cairn_budget_take(&up->budget, size, "a restore window", err);
     if (code == CAIRN_OK) {
@@ -516,6 +524,7 @@ enum cairn_code cairn_up_window_new(struct cairn_up *up, uint64_t bytes, bool wr
         free(window);
         return code;
     }
+    atomic_fetch_add(&up->restoring_bytes, size);
     *ret = window;
     return CAIRN_OK;
 }
@@ -530,6 +539,8 @@ void cairn_up_window_leave(struct cairn_up_window *window) {
     uint64_t bytes = window->memory.size_bytes;
     cairn_slab_release(&window->memory);
     cairn_budget_give(&up->budget, bytes);
+    atomic_fetch_sub(&up->restoring_bytes,
+                     bytes); /* last: a request for slabs still waits for it */
     free(window);
 }
 
@@ -614,6 +625,7 @@ enum cairn_code cairn_up_fetch_new(struct cairn_up *up, struct cairn_up_fetch **
     fetch->locked.last = &fetch->locked.first;
     fetch->locked.ready_last = &fetch->locked.ready;
     cairn_up_cells_init(&fetch->locked.cells, &up->budget, up->settings.restore_cache_bytes);
+    fetch->locked.cells.restoring_bytes = &up->restoring_bytes;
     fetch->reader_count = (size_t)up->settings.restore_workers;
     fetch->leases.thread =
         (struct cairn_thread){.name = "cairn-leases", .run = lease_main, .owner = fetch};

@@ -110,6 +110,8 @@ void cairn_up_version_shard_text(const struct cairn_up_version *version, uint32_
 
 #define CAIRN_UP_RANGES_MAX 65536
 
+#define CAIRN_UP_WINDOW_BYTES_MIN (8 * CAIRN_MIB) /* libcairn requests no less */
+
 /* Memory that the uploader writes and one trainer reads. */
 struct cairn_up_window {
     struct cairn_up *up;
@@ -117,8 +119,9 @@ struct cairn_up_window {
     struct cairn_slab memory;
     bool writable; /* its trainer may write into it, and spoils its own reads only */
 };
-enum cairn_code cairn_up_window_new(struct cairn_up *up, uint64_t bytes, bool writable,
-                                    struct cairn_up_window **ret,
+/* Smaller than `bytes` where each of this node's `ranks` ranks could not have as much. */
+enum cairn_code cairn_up_window_new(struct cairn_up *up, uint64_t bytes, uint32_t ranks,
+                                    bool writable, struct cairn_up_window **ret,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_up_window_leave(struct cairn_up_window *window);
 

@@ -22,7 +22,8 @@
  *               expected and was used within CAIRN_UP_CELL_HELD_MS: it waits for slower readers,
  *               which would otherwise read the cell again.
  *          6    cells' memory comes from the node's budget on first use and returns when no version
- *               is loaded; without memory there are fewer cells.
+ *               is loaded; without memory there are fewer cells, and none takes what a rank of this
+ *               node needs for its window.
  * Limits:  one lease for each loaded version; 1,000 to be given back, more expire. Cells:
  *          restore_cache, at most a quarter of the budget; none below CAIRN_UP_CELLS_MIN.
  * Threads: uploader_fetch locks `locked`, a reading's counters, leases and cells; a piece belongs
@@ -76,6 +77,7 @@ struct cairn_up_cell {
 };
 struct cairn_up_cells {
     struct cairn_budget *budget;
+    _Atomic uint64_t *restoring_bytes; /* counts their memory, too; NULL: nothing does */
     struct cairn_up_cell *items;
     size_t count, capacity; /* with memory; the maximum */
     uint64_t uses;

@@ -216,9 +216,11 @@ static struct cairn_up_cell *least_wanted(struct cairn_up_cells *cells) {
     return found;
 }
 
-/* Adds a cell with memory; NULL: no free cell or no budget. */
-static struct cairn_up_cell *grow(struct cairn_up_cells *cells) {
+/* Adds a cell with memory; NULL: no free cell, or no budget beside a window for each rank. */
+static struct cairn_up_cell *grow(struct cairn_up_cells *cells, uint32_t ranks) {
+    uint64_t windows_bytes = ranks * CAIRN_UP_WINDOW_BYTES_MIN;
     if (cells->count == cells->capacity) return NULL;
+    if (cairn_budget_free_bytes(cells->budget) < CAIRN_UP_CELL_BYTES + windows_bytes) return NULL;
     if (cairn_budget_take(cells->budget, CAIRN_UP_CELL_BYTES, "cells of restores", NULL))
         return NULL;
     struct cairn_up_cell *cell = &cells->items[cells->count];
@@ -228,6 +230,7 @@ static struct cairn_up_cell *grow(struct cairn_up_cells *cells) {
         return NULL;
     }
     cells->count++;
+    if (cells->restoring_bytes) atomic_fetch_add(cells->restoring_bytes, CAIRN_UP_CELL_BYTES);
     return cell;
 }
 
@@ -244,7 +247,7 @@ struct cairn_up_cell *cairn_up_cells_claim(struct cairn_up_cells *cells,
     if (cell) return cell;
     cell = least_wanted(cells);
     if (!cell || rank_of(cell) == 2) {
-        struct cairn_up_cell *fresh = grow(cells);
+        struct cairn_up_cell *fresh = grow(cells, version->expected);
         if (fresh) cell = fresh;
     }
     if (!cell) return NULL;
@@ -274,5 +277,6 @@ void cairn_up_cells_shrink(struct cairn_up_cells *cells) {
         clear(cell);
         cairn_pages_unmap(CAIRN_TAKE(cell->data), CAIRN_UP_CELL_BYTES);
         cairn_budget_give(cells->budget, CAIRN_UP_CELL_BYTES);
+        if (cells->restoring_bytes) atomic_fetch_sub(cells->restoring_bytes, CAIRN_UP_CELL_BYTES);
     }
 }

@@ -346,6 +346,7 @@ struct holdings {
     uint64_t older;      /* older attempts' of its run, with or without a session */
     uint64_t spare;      /* kept for restores; requests take precedence */
     uint64_t evicted;    /* formerly spare, being given back for a request */
+    uint64_t restoring;  /* windows and cells of restores; they come back when these end */
 };
 
 /* True when the trainer disconnected: its bytes return to the budget once sent and released. */
@@ -359,7 +360,8 @@ static bool is_older(const struct cairn_up_attempt *at, const struct cairn_up_at
 
 static struct holdings sum_holdings(const struct cairn_up *up,
                                     const struct cairn_up_attempt *attempt) {
-    struct holdings found = {.own = attempt->reserving_bytes};
+    struct holdings found = {.own = attempt->reserving_bytes,
+                             .restoring = atomic_load(&up->restoring_bytes)};
     for (const struct cairn_up_slab *at = up->locked.slabs; at; at = at->next) {
         if (cairn_up_kept_is_spare(at) || at->evicted) {
             *(at->evicted ? &found.evicted : &found.spare) += at->bytes;
@@ -392,16 +394,20 @@ static uint32_t share(const struct cairn_up_slab_request *request, uint64_t own,
 
 static enum cairn_code refuse(struct cairn_up *up, const struct cairn_up_slab_request *request,
                               uint64_t free_bytes, uint64_t kept_bytes, struct cairn_error *err) {
-    char kept[80] = "";
+    char kept[80] = "", restoring[80] = "";
+    uint64_t restoring_bytes = atomic_load(&up->restoring_bytes);
     if (kept_bytes)
         snprintf(kept, sizeof(kept), ", %" PRIu64 " of them for ranks that asked before",
                  cairn_min_u64(kept_bytes, free_bytes));
+    if (restoring_bytes)
+        snprintf(restoring, sizeof(restoring), "; %" PRIu64 " serve restores that are open",
+                 restoring_bytes);
     return cairn_fail(
         err, CAIRN_NO_MEMORY,
         "one save of %s of this node needs %" PRIu64 " bytes (this rank %" PRIu64
-        "), the uploader's memory_budget is %" PRIu64 " of which %" PRIu64 " are free%s",
+        "), the uploader's memory_budget is %" PRIu64 " of which %" PRIu64 " are free%s%s",
         cairn_counted(request->local_world_size, "rank").text, node_generation(request),
-        request->bytes, up->budget.total_bytes, free_bytes, kept);
+        request->bytes, up->budget.total_bytes, free_bytes, kept, restoring);
 }
 
 static enum cairn_code check_request(struct cairn_up *up,
@@ -436,7 +442,8 @@ static uint32_t worth_waiting(const struct cairn_up_slab_request *request,
     uint64_t back = held->own_back + held->evicted;
     uint32_t both = share(request, held->own, less(free_bytes, kept_bytes) + back);
     if (both) return both;
-    return share(request, held->own, free_bytes + back + held->other_back) ? 1 : 0;
+    uint64_t any = held->other_back + held->restoring;
+    return share(request, held->own, free_bytes + back + any) ? 1 : 0;
 }
 
 /* Memory withheld from later requests, however small. Deducts slabs of its run's older attempts. */
@@ -719,6 +726,14 @@ static uint64_t evicted_bytes(const struct cairn_up *up) {
     for (const struct cairn_up_slab *at = up->locked.slabs; at; at = at->next)
         if (at->evicted) bytes += at->bytes;
     return bytes;
+}
+
+uint64_t cairn_up_slabs_room(struct cairn_up *up) {
+    CAIRN_HOLD(&up->lock);
+    uint64_t room = cairn_budget_free_bytes(&up->budget) + evicted_bytes(up);
+    for (const struct cairn_up_slab *at = up->locked.slabs; at; at = at->next)
+        if (cairn_up_kept_is_spare(at)) room += at->bytes;
+    return room;
 }
 
 /* False: no more room can be made. *ret_slab: the slab to give back; NULL: other helpers do it. */

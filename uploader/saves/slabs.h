@@ -11,8 +11,9 @@
  *               CAIRN_NO_MEMORY with the numbers. Ranks are served in the order of requests: memory
  *               awaited by one request is withheld from later ones, even at their deadlines. A
  *               request waits, within its deadline and without a thread, while older attempts of
- *               its run hold slabs, and while enough of the budget is in slabs without sessions:
- *               these come back when their bytes are sent and their pages released.
+ *               its run hold slabs, and while enough of the budget is in slabs without sessions or
+ *               serves restores: the former come back when their bytes are sent and their pages
+ *               released, the latter when the restores end.
  *          Q20  a generation is free again when its save no longer needs it; the memory is released
  *               when neither trainer nor save uses it.
  *          1    a free generation holds the bytes of the last save until another save takes it; a
@@ -96,6 +97,8 @@ struct cairn_up_slab *cairn_up_slab_of_locked(struct cairn_up *up, uint64_t conn
 void cairn_up_slabs_orphan_locked(struct cairn_up *up, uint64_t conn);
 /* Gives back unused slabs; a helper releases their pages. */
 void cairn_up_slabs_sweep_locked(struct cairn_up *up);
+/* What make_room can have for other memory now: free, kept, and being given back for a request. */
+uint64_t cairn_up_slabs_room(struct cairn_up *up);
 /* Makes room in the budget for other memory, on a helper: releases kept memory. */
 void cairn_up_slabs_make_room(struct cairn_up *up, uint64_t bytes);
 void cairn_up_slabs_free_all(struct cairn_up *up);

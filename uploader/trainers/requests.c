@@ -13,6 +13,7 @@
 #include "common/crc.h"
 #include "common/text.h"
 #include "uploader/fetch/fetch.h"
+#include "uploader/saves/slabs.h"
 #include "uploader/server/calls.h"
 #include "uploader/trainers/inside.h"
 
@@ -35,6 +36,7 @@ struct question { /* of one request, answered by a helper */
     struct cairn_up_mail_item item; /* of a restore and a window, whose session keeps the result */
     char format[64], known_version[CAIRN_VERSION_ID_BYTES];
     bool insists, looks, writable;
+    uint32_t local_world_size;
     uint64_t known_step, bytes, asked_us;
     /* the answer */
     enum cairn_code code;
@@ -659,8 +661,8 @@ enum cairn_code cairn_up_on_release(struct cairn_up_session *session,
 }
 
 static void leave_window(struct cairn_up_helper *helper, void *owner) {
-    (void)helper;
     cairn_up_window_leave(owner);
+    cairn_up_slabs_serve(helper->up);
 }
 
 static void drop_window(void *owner) {
@@ -708,9 +710,17 @@ static void window_done(void *owner, struct cairn_up_session *session) {
 
 static void window_task(struct cairn_up_helper *helper, void *owner) {
     struct question *question = owner;
-    question->code = cairn_up_window_new(helper->up, question->bytes, question->writable,
-                                         &question->window, &question->error);
+    question->code = cairn_up_window_new(helper->up, question->bytes, question->local_world_size,
+                                         question->writable, &question->window, &question->error);
     cairn_up_mail_call(helper->up->mail, question->conn, window_done, question, &question->item);
+}
+
+/* Answers once the memory is back, but for reads under way, so that the trainer's next request can
+ * have it. */
+static void window_back_task(struct cairn_up_helper *helper, void *owner) {
+    struct question *question = owner;
+    leave_window(helper, CAIRN_TAKE(question->window));
+    answer(question, CAIRN_PACK(window_given, .window = 0, .bytes = 0));
 }
 
 enum cairn_code cairn_up_on_window(struct cairn_up_session *session,
@@ -718,12 +728,17 @@ enum cairn_code cairn_up_on_window(struct cairn_up_session *session,
                                    struct cairn_error *err) {
     struct cairn_msg_window told = {0};
     CAIRN_TRY(cairn_msg_window_read(request->frame->message, "", &told, err));
-    if (session->window && (session->window->writable || !told.writable))
+    if (told.bytes && session->window && (session->window->writable || !told.writable))
         return answer_window(session, request->id, err);
-    drop_session_window(session); /* reads under way keep it until they end */
     struct question *question = question_new(session, request, 0, err);
     if (!question) return CAIRN_NO_MEMORY;
+    if (!told.bytes) {
+        question->window = CAIRN_TAKE(session->window);
+        return hand_over(question, window_back_task, err);
+    }
+    drop_session_window(session); /* reads under way keep it until they end */
     question->bytes = told.bytes;
+    question->local_world_size = session->local_world_size;
     question->writable = told.writable;
     return hand_over(question, window_task, err);
 }
