@@ -397,8 +397,8 @@ static double least_seconds(const struct cairn_policy *policy, const struct cair
     return least;
 }
 
-/* Sixteen times as many versions take some 20 times as long by n log n, and 256 times by n². How long
- * 100,000 take is a figure of bench/run (retention-100k). */
+/* Sixteen times as many versions take some 20 times as long by n log n, and 256 times by n * n. How
+ * long 100,000 take is a figure of bench/run (retention-100k). */
 TEST(a_plan_over_100_000_versions_takes_as_long_as_sorting_them) { /* retention.h's limits */
     static struct cairn_plan_item items[100000];
     state = cairn_test_seed();
