@@ -191,6 +191,7 @@ struct cairn_up {
     size_t read_count;
     struct cairn_budget budget;
     _Atomic uint64_t restoring_bytes; /* of the budget, for windows and cells of restores */
+    _Atomic uint64_t readers_bytes;   /* what readers will take of it for the first restore */
     struct cairn_up_journal *journal;
     struct cairn_up_mail *mail;
     struct cairn_up_socket *socket;

@@ -17,6 +17,13 @@ class Budgets(unittest.TestCase):
         Job(self.world, "second", RANKS, [2, 3], rows=ROWS, restores=1).succeeds()
         self.assertEqual(self.world.committed("j/run"), [1, 2, 3])
 
+    def test_q13_ranks_that_reserve_memory_at_once_leave_enough_to_restore(self):
+        """Two generations of all ranks would fit into the budget, and leave 8 MiB of it."""
+        rows = 17
+        Job(self.world, "first", RANKS, [1], rows=rows, restores=1, reserved=1).succeeds()
+        Job(self.world, "second", RANKS, [2, 3], rows=rows, restores=1, reserved=1).succeeds()
+        self.assertEqual(self.world.committed("j/run"), [1, 2, 3])
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

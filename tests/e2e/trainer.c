@@ -13,8 +13,8 @@
  * TRAINER_RAW: what it calls the bytes beside its tensors, "state" by default.
  * TRAINER_EVERY: so many milliseconds lie between the ends of two saves.
  * TRAINER_RESTORES: before each step, and beside its save, the rank restores its part of the newest
- * version and compares it; it reserves memory for saves behind the first restore. All ranks are of
- * one node.
+ * version and compares it; it reserves memory for saves behind the first restore, or with TRAINER_RESERVED when
+ * it opens the run. All ranks are of one node.
  * CAIRN_TEST_BEHIND: a save is copied beside the training, and its memory is overwritten as soon as
  * its fence says so. */
 #include <poll.h>
@@ -45,7 +45,7 @@ struct job {
     unsigned rank, ranks;
     uint64_t rows, bytes, steps[STEPS_MAX];
     int step_count;
-    bool restores;
+    bool restores, reserved;
 };
 
 static uint32_t *memory_of(const struct job *job, uint64_t step) {
@@ -239,7 +239,7 @@ static enum cairn_code play(const struct job *job, struct cairn_session *session
         uint32_t *memory = memory_of(job, step);
         bool staged = false;
         enum cairn_code code = restore_newest(session, job, err);
-        if (code == CAIRN_OK && job->restores && !i)
+        if (code == CAIRN_OK && job->restores && !job->reserved && !i)
             code = cairn_session_reserve(session, job->bytes, 0, 0, err);
         if (code == CAIRN_OK) code = save_step(session, job, step, memory, &staged, err);
         free(memory);
@@ -268,7 +268,8 @@ static enum cairn_code warm_up(struct cairn_session *session, struct cairn_error
 int main(int argc, char **argv) {
     struct job job = {.rows = ROWS_PER_RANK,
                       .hold = getenv("TRAINER_HOLD"),
-                      .restores = getenv("TRAINER_RESTORES") != NULL};
+                      .restores = getenv("TRAINER_RESTORES") != NULL,
+                      .reserved = getenv("TRAINER_RESERVED") != NULL};
     struct cairn_session *session = NULL;
     struct cairn_resume resume = {0};
     struct cairn_error err;
@@ -295,7 +296,7 @@ int main(int argc, char **argv) {
                                          .world_size = job.ranks,
                                          .local_rank = job.restores ? job.rank : 0,
                                          .local_world_size = of_this_node,
-                                         .bytes = job.restores ? 0 : job.bytes,
+                                         .bytes = job.restores && !job.reserved ? 0 : job.bytes,
                                          .resume = getenv("CAIRN_RESUME"),
                                          .timeout_ms = job.timeout_ms};
     enum cairn_code code = cairn_open(&options, &session, &resume, &err);

@@ -135,12 +135,12 @@ TEST(what_is_kept_goes_before_a_rank_that_needs_memory_and_before_a_window) { /*
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) first = {0};
     REQUIRE(world_open(&world, &(struct world_options){0})); /* 96 MiB */
-    REQUIRE(comes_back(&world, "job-1", 44 * CAIRN_MIB, &first));
+    REQUIRE(comes_back(&world, "job-1", 34 * CAIRN_MIB, &first));
     REQUIRE(first.slab_count == 2);
     COMMITTED(save, &first, 1, 0, 2, SHARD_BYTES);
     leave(&first);
     EXPECT(await_kept(&world, 2 * SHARD_BYTES));
-    TRAINER(other, .run = "llm/other", .job = "job-1", .bytes = 44 * CAIRN_MIB,
+    TRAINER(other, .run = "llm/other", .job = "job-1", .bytes = 34 * CAIRN_MIB,
             .slabs_wait_ms = HANG_MS);
     EXPECT_EQ_U64(other.slab_count, 2);
     EXPECT(await_kept(&world, 0));

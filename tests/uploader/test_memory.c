@@ -234,7 +234,25 @@ TEST(g_a_rank_that_opens_again_waits_for_both_of_its_generations) { /* Q13 */
     EXPECT(trainer_take_slabs(&again));
     EXPECT_EQ_U64(again.slab_count, 2);
     EXPECT(trainer_take_slabs(&other));
-    EXPECT_EQ_U64(other.slab_count, 2);
+    EXPECT_EQ_U64(other.slab_count, 1); /* a second one would leave too little for restores */
+}
+
+TEST(g_a_second_generation_leaves_to_each_rank_the_memory_that_a_restore_needs) { /* Q13 */
+    WORLD_WITH(.uploader_args = budget_of_100);
+    CAIRN_AUTO(trainer) alone = {0}, first = {0}, second = {0};
+    struct trainer_options options = rank_of(&world, "llm/alone", MIB(20));
+    REQUIRE(trainer_open(&alone, &options));
+    EXPECT_EQ_U64(alone.slab_count, 2);
+    trainer_hang_up(&alone);
+    REQUIRE_AWAIT(free_bytes(&world) >= MIB(90));
+    options = rank_of(&world, "llm/two", MIB(20));
+    options.world_size = options.local_world_size = 2;
+    REQUIRE(trainer_open(&first, &options));
+    options.rank = 1;
+    REQUIRE(trainer_open(&second, &options));
+    EXPECT_EQ_U64(first.slab_count, 1);
+    EXPECT_EQ_U64(second.slab_count, 1);
+    EXPECT(open_window(&first, MIB(64)) && open_window(&second, MIB(64)));
 }
 
 /* 40 of the 96 MiB are an older attempt's, whose successor wants 70: 30 of the rest are its own. */

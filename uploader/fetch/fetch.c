@@ -627,6 +627,7 @@ enum cairn_code cairn_up_fetch_new(struct cairn_up *up, struct cairn_up_fetch **
     cairn_up_cells_init(&fetch->locked.cells, &up->budget, up->settings.restore_cache_bytes);
     fetch->locked.cells.restoring_bytes = &up->restoring_bytes;
     fetch->reader_count = (size_t)up->settings.restore_workers;
+    atomic_store(&up->readers_bytes, pool_bytes(fetch));
     fetch->leases.thread =
         (struct cairn_thread){.name = "cairn-leases", .run = lease_main, .owner = fetch};
     enum cairn_code code = cairn_thread_start(&fetch->leases.thread, err);
@@ -654,6 +655,7 @@ static enum cairn_code make_pool(struct cairn_up_fetch *fetch, struct cairn_erro
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the buffers of restores");
     }
     fetch->locked.pool = pool;
+    atomic_store(&fetch->up->readers_bytes, 0);
     for (size_t i = 0; i < count; i++) {
         struct cairn_up_bounce *bounce = &fetch->locked.bounces[i];
         bounce->data = fetch->locked.pool + i * CAIRN_BLOCK_BYTES;
@@ -694,6 +696,7 @@ static void drop_readers(struct cairn_up_fetch *fetch) {
     if (fetch->locked.pool) {
         cairn_pages_unmap(fetch->locked.pool, (size_t)bytes);
         cairn_budget_give(&fetch->up->budget, bytes);
+        atomic_store(&fetch->up->readers_bytes, bytes);
     }
     free(fetch->locked.bounces);
     fetch->locked.pool = NULL;

@@ -110,8 +110,6 @@ void cairn_up_version_shard_text(const struct cairn_up_version *version, uint32_
 
 #define CAIRN_UP_RANGES_MAX 65536
 
-#define CAIRN_UP_WINDOW_BYTES_MIN (8 * CAIRN_MIB) /* libcairn requests no less */
-
 /* Memory that the uploader writes and one trainer reads. */
 struct cairn_up_window {
     struct cairn_up *up;

@@ -8,6 +8,7 @@
 #include "common/memory.h"
 #include "plan/reads.h"
 #include "uploader/fetch/inside.h"
+#include "uploader/saves/slabs.h"
 
 #define PIECES_MAX (1 << 24)
 

@@ -384,12 +384,20 @@ static uint64_t bytes_of(const struct cairn_up_slab_request *request) {
     return cairn_round_up(request->bytes, CAIRN_SLAB_UNIT_BYTES);
 }
 
-/* Generations for a rank out of `bytes`, when its attempt already holds `own`. */
+/* Generations for a rank out of `free_bytes`, when its attempt already holds `own`. */
+static uint64_t generations(const struct cairn_up_slab_request *request, uint64_t own,
+                            uint64_t free_bytes) {
+    return cairn_min_u64((own + free_bytes) / node_generation(request),
+                         free_bytes / bytes_of(request));
+}
+
+/* The same, when what is beyond the first generation must leave room for restores. */
 static uint32_t share(const struct cairn_up_slab_request *request, uint64_t own,
                       uint64_t free_bytes) {
-    uint64_t count = cairn_min_u64((own + free_bytes) / node_generation(request),
-                                   free_bytes / bytes_of(request));
-    return (uint32_t)cairn_min_u64(CAIRN_UP_GENERATIONS_MAX, count);
+    uint64_t all = generations(request, own, less(free_bytes, request->restores_bytes));
+    return (uint32_t)cairn_min_u64(
+        CAIRN_UP_GENERATIONS_MAX,
+        cairn_max_u64(all, cairn_min_u64(1, generations(request, own, free_bytes))));
 }
 
 static enum cairn_code refuse(struct cairn_up *up, const struct cairn_up_slab_request *request,
@@ -521,6 +529,8 @@ void cairn_up_slabs_request(struct cairn_up *up, struct cairn_up_slab_request *r
         request->decided(request);
         return;
     }
+    request->restores_bytes =
+        atomic_load(&up->readers_bytes) + request->local_world_size * CAIRN_UP_WINDOW_BYTES_MIN;
     cairn_lock_take(&up->lock);
     struct cairn_up_slab_request **end = &up->locked.slab_requests;
     while (*end) end = &(*end)->next;

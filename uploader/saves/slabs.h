@@ -7,7 +7,8 @@
  *          it when it opens, one or two generations for every rank. A restarted job mostly restores
  *          what was staged minutes ago: the uploader, which outlives the job, still has it in
  *          slabs, and in copies for another node (uploader/partner/).
- * Promise: Q13  every rank of a node gets min(2, budget / all ranks' bytes) generations; none is
+ * Promise: Q13  every rank of a node gets min(2, budget / all ranks' bytes) generations, the second
+ *               only beside the least that restores of all these ranks need; none is
  *               CAIRN_NO_MEMORY with the numbers. Ranks are served in the order of requests: memory
  *               awaited by one request is withheld from later ones, even at their deadlines. A
  *               request waits, within its deadline and without a thread, while older attempts of
@@ -43,6 +44,7 @@
 #include "uploader/state/save.h"
 
 #define CAIRN_UP_GENERATIONS_MAX 2
+#define CAIRN_UP_WINDOW_BYTES_MIN (8 * CAIRN_MIB) /* of a rank that restores; none asks for less */
 
 struct cairn_up_slab {
     struct cairn_up_slab *next;
@@ -66,6 +68,7 @@ struct cairn_up_slab_request {
     uint32_t rank, local_world_size;
     int numa_node; /* of the trainer; -1: unknown */
     uint64_t bytes, node_bytes;
+    uint64_t restores_bytes; /* for windows and readers; set by cairn_up_slabs_request */
     uint64_t deadline_ms;
     /* Called once, on any thread without locks: count generations are reserved, or code. */
     void (*decided)(struct cairn_up_slab_request *request);
