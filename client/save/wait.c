@@ -61,8 +61,7 @@ static bool is_reached(const struct cairn_save *save, enum cairn_milestone miles
     if (milestone == CAIRN_PARTNERED) return save->partnered || committed;
     if (milestone == CAIRN_COPIED)
         return save->copied || save->state.reached >= CAIRN_CLIENT_REACHED_STAGED;
-    if (milestone == CAIRN_DECIDED)
-        return save->decided || save->state.reached >= CAIRN_CLIENT_REACHED_STAGED;
+    if (milestone == CAIRN_DECIDED) return save->decided || committed;
     return (enum cairn_milestone)save->state.reached >= milestone;
 }
 
