@@ -294,6 +294,17 @@ static bool arrives_whole(const struct trial *trial, const struct body *body) {
     return passes_with(trial, body, &hashed);
 }
 
+/* A 403 never says what the policy wants, so these are the usual causes. */
+static const char *hint_of(const struct cairn_error *err) {
+    if (err->code == CAIRN_NO_SPACE)
+        return "make room, or have the quota or cap of the bucket or account raised";
+    if (err->http_status != 403)
+        return "check endpoint, region, bucket and the rights of these keys";
+    return "the keys lack a right, or the bucket's policy asks for more: sse = aws:kms (and "
+           "kms:GenerateDataKey, kms:Decrypt), acl = bucket-owner-full-control, request_payer, "
+           "object_tags, bucket_owner, sign_payload, an endpoint within a network";
+}
+
 static void say_changed(struct cli_doctor *doctor, const struct body *body, bool whole,
                         const struct cairn_error *why) {
     cli_doctor_say(
@@ -331,7 +342,8 @@ static void say_refused(const struct trial *trial, const struct body *body,
     }
     cli_doctor_say(
         trial->doctor, CLI_FAIL, "part of a save",
-        other ? other->hint
+        other                         ? other->hint
+        : why->code == CAIRN_NO_SPACE ? hint_of(why)
         : why->code == CAIRN_FORBIDDEN && why->http_status == 403
             ? "allow s3:PutObject, and kms:GenerateDataKey where the bucket encrypts; none of "
               "sse, acl, request_payer and sign_payload alone makes it pass"
@@ -453,15 +465,6 @@ static void report_check(void *owner, enum cairn_store_s3_check which, bool hold
     cli_doctor_say(trial->doctor, holds ? CLI_FINE : levels[rows[which].no], rows[which].name,
                    holds ? "" : rows[which].hint, "%s%s", cairn_store_s3_check_text(which),
                    holds ? "" : ": no");
-}
-
-/* A 403 never says what the policy wants, so these are the usual causes. */
-static const char *hint_of(const struct cairn_error *err) {
-    if (err->http_status != 403)
-        return "check endpoint, region, bucket and the rights of these keys";
-    return "the keys lack a right, or the bucket's policy asks for more: sse = aws:kms (and "
-           "kms:GenerateDataKey, kms:Decrypt), acl = bucket-owner-full-control, request_payer, "
-           "object_tags, bucket_owner, sign_payload, an endpoint within a network";
 }
 
 static bool probe(struct trial *trial) {

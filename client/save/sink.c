@@ -130,10 +130,9 @@ static json_t *offered_slabs(const struct cairn_session *session) {
     return slabs;
 }
 
-/* The caller waits, or may wait, for rank 0's seal. The lock is held. */
+/* The caller waits, or may wait, for rank 0's seal, also after its own. The lock is held. */
 static bool awaits_decision(const struct cairn_save *save) {
-    return save->follows && !save->decided && !cairn_client_save_over(save) &&
-           save->state.reached < CAIRN_CLIENT_REACHED_STAGED && !save->seal_sent;
+    return save->follows && !save->decided && !cairn_client_save_over(save);
 }
 
 /* Omits saves whose `begin` was not answered: they have no id. The lock is held. */

@@ -12,6 +12,7 @@
 #include "common/text.h"
 
 #define VERSION_OF_WHY 7 /* socket version that introduced `save_why` */
+#define ANSWER_MS_MIN 50 /* after a ping, before silence says anything of the uploader */
 
 /* ---- progress ---- */
 
@@ -61,8 +62,7 @@ static bool is_reached(const struct cairn_save *save, enum cairn_milestone miles
     if (milestone == CAIRN_PARTNERED) return save->partnered || committed;
     if (milestone == CAIRN_COPIED)
         return save->copied || save->state.reached >= CAIRN_CLIENT_REACHED_STAGED;
-    if (milestone == CAIRN_DECIDED)
-        return save->decided || save->state.reached >= CAIRN_CLIENT_REACHED_STAGED;
+    if (milestone == CAIRN_DECIDED) return save->decided || committed;
     return (enum cairn_milestone)save->state.reached >= milestone;
 }
 
@@ -109,7 +109,12 @@ static void say_sent(const struct cairn_save *save, enum cairn_milestone milesto
                          cairn_short(first->name).text, first->released_bytes, first->bytes);
 }
 
-/* The lock is held. */
+static enum cairn_code not_copied(const struct cairn_save *save, struct cairn_error *err) {
+    return cairn_fail(err, CAIRN_TIMEOUT, "not copied yet: %" PRIu64 " of %" PRIu64 " bytes are",
+                      save->staged_bytes, save->total_bytes);
+}
+
+/* The lock is held. pinged_ms 0: whether the uploader answers is not known. */
 static enum cairn_code not_yet(const struct cairn_save *save, enum cairn_milestone milestone,
                                uint64_t pinged_ms, struct cairn_error *err) {
     const struct cairn_session *session = save->session;
@@ -117,7 +122,9 @@ static enum cairn_code not_yet(const struct cairn_save *save, enum cairn_milesto
     struct cairn_error own = {0}, *why = err ? err : &own;
     if (session->locked.received_ms < pinged_ms)
         return cairn_client_timed_out(session, milestone_text(milestone), pinged_ms, err);
-    if (milestone == CAIRN_DECIDED)
+    if (cairn_client_save_reads(save))
+        (void)not_copied(save, why);
+    else if (milestone == CAIRN_DECIDED)
         (void)cairn_fail(why, CAIRN_TIMEOUT, "not decided yet: rank 0 has not sealed its part");
     else if (save->state.reached < CAIRN_CLIENT_REACHED_STAGED)
         (void)cairn_fail(why, CAIRN_TIMEOUT, "not staged yet: the uploader has no seal of it");
@@ -198,8 +205,11 @@ static enum cairn_code look_again(struct waiting *waiting, struct cairn_error *e
     uint32_t epoch = 0;
     if (session->locked.state != CAIRN_CLIENT_UP)
         return cairn_client_reach(session, false, deadline_ms, &epoch, err);
-    if (now_ms >= deadline_ms)
-        return not_yet(waiting->save, waiting->milestone, waiting->pinged_ms, err);
+    if (now_ms >= deadline_ms) {
+        /* A wait of a few milliseconds shows nothing of the uploader. */
+        bool had_time = deadline_ms - waiting->pinged_ms >= ANSWER_MS_MIN;
+        return not_yet(waiting->save, waiting->milestone, had_time ? waiting->pinged_ms : 0, err);
+    }
     if (!waiting->pinged_ms && now_ms >= waiting->ping_ms) {
         ping(waiting);
         return CAIRN_OK;
@@ -240,11 +250,6 @@ static enum cairn_code wait_until(struct cairn_save *save, enum cairn_milestone 
 }
 
 /* ---- fences ---- */
-
-static enum cairn_code not_copied(const struct cairn_save *save, struct cairn_error *err) {
-    return cairn_fail(err, CAIRN_TIMEOUT, "not copied yet: %" PRIu64 " of %" PRIu64 " bytes are",
-                      save->staged_bytes, save->total_bytes);
-}
 
 /* The lock is held. */
 static enum cairn_code check_begun(const struct cairn_save *save, struct cairn_error *err) {

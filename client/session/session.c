@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "client/session/wire.h"
+#include "common/text.h"
 
 enum cairn_code cairn_client_enter(const struct cairn_session *session, struct cairn_error *err) {
     if (!session)
@@ -57,7 +58,11 @@ enum cairn_code cairn_client_about(const struct cairn_session *session, enum cai
 
 enum cairn_code cairn_client_named(const struct cairn_session *session, enum cairn_code code,
                                    struct cairn_error *err) {
-    (void)cairn_within(err, code, "%s rank %u", session->run, session->rank);
+    char name[sizeof session->run + 16];
+    snprintf(name, sizeof name, "%s rank %u: ", session->run, session->rank);
+    /* An error that was kept, and is returned by another call, has it already. */
+    if (!err || !cairn_text_starts(err->message, name))
+        (void)cairn_within(err, code, "%s rank %u", session->run, session->rank);
     return cairn_client_about(session, code, err);
 }
 

@@ -188,6 +188,7 @@ void cairn_s3_profile_adopt(struct cairn_s3_store *store, const struct cairn_s3_
 #define CHECK_MS 30000
 #define WRONG_MS 300 /* a store that checks refuses every try: the first tries end early */
 #define PART_COUNT_SMALL 1000
+#define LATE_MS 5000 /* longest pause before an object is looked for again */
 
 struct check {
     struct cairn_s3_store *store;
@@ -265,9 +266,26 @@ static enum cairn_code check_put(struct check *check, struct cairn_error *err) {
     return CAIRN_OK;
 }
 
+/* Some stores show an object seconds after they have taken it, and saves wait for it. */
+static enum cairn_code head_late(struct check *check, struct cairn_store_request *head,
+                                 struct cairn_error *err) {
+    for (uint32_t pause_ms = LATE_MS / 64;; pause_ms *= 2) {
+        struct cairn_error why = {0};
+        enum cairn_code code = cairn_store_perform(check->worker, head, &why);
+        bool last =
+            pause_ms > LATE_MS || cairn_s3_mono_ms(check->store) + pause_ms >= head->deadline_ms;
+        if (code != CAIRN_NOT_FOUND || last) return cairn_pass(err, code, &why);
+        CAIRN_TRY(cairn_store_poll(check->worker, pause_ms, err));
+    }
+}
+
 static enum cairn_code check_head(struct check *check, struct cairn_error *err) {
     struct cairn_store_request head = request_of(check, CAIRN_STORE_HEAD);
-    CAIRN_TRY(cairn_store_perform(check->worker, &head, err));
+    CAIRN_TRY(head_late(check, &head, err));
+    if (head.object_bytes != put_of(check).body.size)
+        return cairn_fail(err, CAIRN_STORE,
+                          "the store is broken: HEAD says that %zu bytes are %" PRIu64,
+                          put_of(check).body.size, head.object_bytes);
     check->profile->head_has_token = !strcmp(head.object_token, TOKEN);
     report_check(check, CAIRN_S3_CHECK_KEEPS_TOKEN, check->profile->head_has_token);
     note_stated(check, head.object_has_crc32c, head.object_crc32c);
@@ -433,7 +451,7 @@ static enum cairn_code check_part_count(struct check *check, struct cairn_error 
 /* Checks the checksum that HEAD states for a multipart object, since saves are compared with it. */
 static enum cairn_code check_joined(struct check *check, struct cairn_error *err) {
     struct cairn_store_request head = request_of(check, CAIRN_STORE_HEAD);
-    CAIRN_TRY(cairn_store_perform(check->worker, &head, err));
+    CAIRN_TRY(head_late(check, &head, err));
     note_stated(check, head.object_has_crc32c, head.object_crc32c);
     return CAIRN_OK;
 }

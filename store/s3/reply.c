@@ -27,6 +27,7 @@
 #define ALTERED_MAX 5            /* tries per request, with pauses of about a second in all */
 #define SIGNATURES_REFUSED_MAX 3 /* per request, by a store that accepts other signatures */
 #define RETRY_AFTER_S_MAX UINT64_C(3600)
+#define WORDS_BYTES 160 /* of an answer without a code, as an error quotes it */
 
 static void keep_header(char *to, size_t capacity, struct cairn_view value) {
     if (value.size >= capacity) return; /* a value too long counts as absent */
@@ -247,8 +248,13 @@ static void note_plain_head(struct cairn_s3_task *task) {
 
 static enum cairn_s3_judgement take_head(struct cairn_s3_task *task) {
     struct cairn_store_request *request = task->request;
-    if (!read_length(task, &request->object_bytes))
-        FAIL(task, CAIRN_S3_FAILURE, CAIRN_PROTOCOL, "the store does not say how long it is");
+    if (!read_length(task, &request->object_bytes)) {
+        /* Proxies that compress drop Content-Length; a range's total stays. */
+        bool again = task->head != CAIRN_S3_HEAD_BY_GET;
+        task->head = CAIRN_S3_HEAD_BY_GET;
+        FAIL(task, again ? CAIRN_S3_CORRECTED : CAIRN_S3_FAILURE, CAIRN_PROTOCOL,
+             "neither HEAD nor a GET of one byte says how long it is");
+    }
     note_plain_head(task);
     memcpy(request->etag, task->seen.etag, sizeof request->etag);
     memcpy(request->object_token, task->seen.token, sizeof request->object_token);
@@ -632,11 +638,38 @@ static bool may_be_of_the_way(struct cairn_s3_task *task, const char *code) {
            ++task->signatures_refused < SIGNATURES_REFUSED_MAX;
 }
 
+/* Backblaze B2 calls an account beyond its cap AccessDenied, as a policy's refusal. */
+static struct cairn_s3_meaning refusal_meaning(const struct cairn_xml_problem *problem,
+                                               int status) {
+    static const struct cairn_s3_meaning full = {NULL, CAIRN_NO_SPACE, CAIRN_S3_FINAL};
+    if (!strcmp(problem->code, "AccessDenied") && strcasestr(problem->message, "cap exceeded"))
+        return full;
+    return cairn_s3_meaning_of(problem->code, status);
+}
+
+/* What an answer without a code says, in one line: a gateway's JSON or a firewall's words. */
+static void tell_words(const struct cairn_s3_task *task, char ret_text[WORDS_BYTES]) {
+    char words[WORDS_BYTES - 16] = "";
+    size_t size = 0, i = 0;
+    *ret_text = '\0';
+    if (!task->reply.size || is_page(&task->reply)) return;
+    for (; i < task->reply.size && size < sizeof words - 1; i++) {
+        char byte = task->reply.data[i];
+        bool blank = (unsigned char)byte <= ' ' || byte == 0x7f;
+        if (!blank || (size && words[size - 1] != ' ')) words[size++] = blank ? ' ' : byte;
+    }
+    if (i < task->reply.size) size = cairn_utf8_border(words, size);
+    while (size && words[size - 1] == ' ') size--;
+    words[size] = '\0';
+    if (size && cairn_utf8_valid((struct cairn_view){words, size}))
+        snprintf(ret_text, WORDS_BYTES, " and says: %s", words);
+}
+
 static enum cairn_s3_judgement take_refusal(struct cairn_s3_task *task,
                                             const struct cairn_xml_problem *problem) {
     struct cairn_store_request *request = task->request;
     int status = task->http.status;
-    struct cairn_s3_meaning meaning = cairn_s3_meaning_of(problem->code, status);
+    struct cairn_s3_meaning meaning = refusal_meaning(problem, status);
     if (meaning.code == CAIRN_NOT_FOUND && is_removal(task)) {
         request->code = CAIRN_OK;
         return CAIRN_S3_DONE;
@@ -661,17 +694,25 @@ static enum cairn_s3_judgement take_refusal(struct cairn_s3_task *task,
     if (meaning.code == CAIRN_CORRUPT && source_changed(request))
         FAIL(task, CAIRN_S3_DONE, CAIRN_SOURCE_CHANGED,
              "the bytes to be sent no longer have their checksum %08" PRIx32, request->crc32c);
-    /* A gateway's 5xx may hide a success (S05), as may an unknown error in a 200; a slow-down was
-     * never begun, and a final refusal is final under any status (S02). */
+    /* A gateway's 5xx may hide a success (S05), as may an unknown error in a 200, and the operation
+     * that a 409 is in conflict with may be an earlier Complete of ours; a slow-down was never
+     * begun, and a final refusal is final under any status (S02). */
     bool repeats = meaning.policy == CAIRN_S3_REPEAT || meaning.policy == CAIRN_S3_ALTERED;
-    if (repeats && (status < 300 || status >= 500)) task->may_be_applied = true;
+    bool perhaps = status < 300 || status >= 500 ||
+                   (status == 409 && request->op == CAIRN_STORE_UPLOAD_COMPLETE);
+    if (repeats && perhaps) task->may_be_applied = true;
     enum cairn_s3_judgement judgement = judgement_of(task, &meaning);
     if (may_be_of_the_way(task, problem->code)) judgement = CAIRN_S3_FAILURE;
     char elsewhere[320];
     bool led = meaning.policy == CAIRN_S3_REGION && tell_place(task, problem, elsewhere);
-    const char *advice = led ? elsewhere : advice_of(task, problem);
-    if (!problem->code[0])
-        FAIL(task, judgement, meaning.code, "the store answered %d%s", status, advice);
+    const char *advice = led                              ? elsewhere
+                         : meaning.code == CAIRN_NO_SPACE ? ""
+                                                          : advice_of(task, problem);
+    if (!problem->code[0]) {
+        char words[WORDS_BYTES];
+        tell_words(task, words);
+        FAIL(task, judgement, meaning.code, "the store answered %d%s%s", status, words, advice);
+    }
     FAIL(task, judgement, meaning.code, "%d %s%s%s%s", status, problem->code,
          problem->message[0] ? ": " : "", problem->message, advice);
 }
@@ -719,7 +760,8 @@ enum cairn_s3_judgement cairn_s3_reply_judge(struct cairn_s3_task *task) {
     bool documented = http->code == CAIRN_OK && has_body &&
                       (http->status >= 300 || may_hold_error) &&
                       cairn_xml_problem_read(cairn_buf_view(&task->reply), &problem);
-    bool accepted = http->status == 202 && is_removal(task);
+    bool stores = op == CAIRN_STORE_PUT || op == CAIRN_STORE_UPLOAD_PART;
+    bool accepted = (http->status == 202 && is_removal(task)) || (http->status == 201 && stores);
     bool success = http->status == 200 || http->status == 204 || http->status == 206 || accepted;
     note_versions(task);
     if (success && !documented) return take_success(task);
@@ -872,6 +914,7 @@ static const struct cairn_s3_meaning meanings[] = {
     {"TooManyRequests",                CAIRN_BUSY,         CAIRN_S3_SLOW_DOWN},
     {"XAmzContentChecksumMismatch",    CAIRN_CORRUPT,      CAIRN_S3_ALTERED},
     {"XAmzContentSHA256Mismatch",      CAIRN_CORRUPT,      CAIRN_S3_ALTERED},
+    {"XMinioAdminBucketQuotaExceeded", CAIRN_NO_SPACE,     CAIRN_S3_FINAL},
     {"XMinioStorageFull",              CAIRN_NO_SPACE,     CAIRN_S3_FINAL},
 };
 static const struct {

@@ -5,6 +5,7 @@
 #include <expat.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <strings.h>
 
 #include "common/buf.h"
 #include "common/text.h"
@@ -50,6 +51,9 @@ static void on_start(void *owner, const XML_Char *name, const XML_Char **attribu
     (void)attributes;
     struct state *state = owner;
     if (state->code) return;
+    /* Servers that bind XML to classes write <ns2:ListBucketResult xmlns:ns2="...">. */
+    const char *colon = strrchr(name, ':');
+    if (colon) name = colon + 1;
     if (!state->depth && strcmp(name, state->walk->root) != 0) {
         stop_walk(state,
                   cairn_fail(&state->error, CAIRN_PROTOCOL,
@@ -224,11 +228,24 @@ enum cairn_code cairn_xml_completed(struct cairn_view text, char ret_etag[128],
     return CAIRN_OK;
 }
 
+/* Text without the white space around it. */
+static struct cairn_view trimmed(const char *text) {
+    text += strspn(text, " \t\r\n");
+    return (struct cairn_view){text, strcspn(text, " \t\r\n")};
+}
+
+/* S3 writes "true"; servers in other languages write "True" or "1". */
+static bool is_true(const char *text) {
+    struct cairn_view word = trimmed(text);
+    return (word.size == 4 && !strncasecmp(word.data, "true", 4)) ||
+           (word.size == 1 && !memcmp(word.data, "1", 1));
+}
+
 struct parts_reader {
     struct cairn_xml_parts *parts;
     struct cairn_store_part part;
     bool truncated;
-    uint64_t next_marker;
+    uint64_t next_marker; /* 0: none, or unreadable */
 };
 
 static enum cairn_code parts_started(void *owner, const char *path, struct cairn_error *err) {
@@ -252,10 +269,12 @@ static enum cairn_code parts_ended(void *owner, const char *path, const char *te
                                    struct cairn_error *err) {
     struct parts_reader *reader = owner;
     uint64_t number = 0;
-    struct cairn_view view = cairn_view_of(text);
-    if (!strcmp(path, "ListPartsResult/IsTruncated")) reader->truncated = !strcmp(text, "true");
-    if (!strcmp(path, "ListPartsResult/NextPartNumberMarker") && *text)
-        return cairn_parse_u64(view, &reader->next_marker, err);
+    struct cairn_view view = trimmed(text);
+    if (!strcmp(path, "ListPartsResult/IsTruncated")) reader->truncated = is_true(text);
+    /* Of a whole listing it is not used, and some stores write a word there. */
+    if (!strcmp(path, "ListPartsResult/NextPartNumberMarker") &&
+        cairn_parse_u64(view, &reader->next_marker, NULL) != CAIRN_OK)
+        reader->next_marker = 0;
     if (!strcmp(path, "ListPartsResult/Part/PartNumber")) {
         CAIRN_TRY(cairn_parse_u64(view, &number, err));
         if (number < 1 || number > 10000)
@@ -304,7 +323,7 @@ struct listing_reader {
     const char *token_below;                /* second half of the next page's marker; NULL: none */
     const struct cairn_xml_listed *listed;
     struct cairn_store_entry entry;
-    bool truncated, encoded;
+    bool truncated, says_truncated, encoded;
     char *next, *next_below;
 };
 
@@ -340,18 +359,13 @@ static enum cairn_code keep_entry(struct listing_reader *reader, struct cairn_er
     return CAIRN_OK;
 }
 
-static enum cairn_code read_size(const char *text, uint64_t *ret, struct cairn_error *err) {
-    size_t before = strspn(text, " \t\r\n"), size = strcspn(text + before, " \t\r\n");
-    return cairn_parse_u64((struct cairn_view){text + before, size}, ret, err);
-}
-
 static enum cairn_code item_ended(struct listing_reader *reader, const char *leaf, const char *text,
                                   struct cairn_error *err) {
     struct cairn_store_entry *entry = &reader->entry;
     if (!strcmp(leaf, "Key")) return keep_text(&entry->key, text, err);
     if (!strcmp(leaf, "UploadId")) return keep_text(&entry->upload_id, text, err);
     if (!strcmp(leaf, "VersionId")) return keep_text(&entry->version_id, text, err);
-    if (!strcmp(leaf, "Size")) return read_size(text, &entry->size_bytes, err);
+    if (!strcmp(leaf, "Size")) return cairn_parse_u64(trimmed(text), &entry->size_bytes, err);
     /* An unreadable time is unknown, which never counts as old (store/store.h). */
     if (!strcmp(leaf, reader->time) && !cairn_s3_time_any(text, &entry->modified_ms))
         entry->modified_ms = 0;
@@ -383,7 +397,10 @@ static enum cairn_code listing_ended(void *owner, const char *path, const char *
     if (!of_item) of_item = leaf_of(path, reader->marker);
     if (of_item) return *of_item ? item_ended(reader, of_item, text, err) : keep_entry(reader, err);
     const char *leaf = strchr(path, '/') ? strchr(path, '/') + 1 : "";
-    if (!strcmp(leaf, "IsTruncated")) reader->truncated = !strcmp(text, "true");
+    if (!strcmp(leaf, "IsTruncated")) {
+        reader->says_truncated = true;
+        reader->truncated = is_true(text);
+    }
     if (!strcmp(leaf, "EncodingType")) reader->encoded = !strcmp(text, "url");
     if (!strcmp(leaf, reader->token)) return keep_text(&reader->next, text, err);
     if (reader->token_below && !strcmp(leaf, reader->token_below))
@@ -408,7 +425,9 @@ static enum cairn_code cut_keys(const struct listing_reader *reader, size_t firs
 static enum cairn_code keep_next_page(struct listing_reader *reader, struct cairn_error *err) {
     free(reader->listing->next_page);
     reader->listing->next_page = NULL;
-    if (!reader->truncated) return CAIRN_OK;
+    /* A token is there only where a listing goes on; a marker may be the last key's. */
+    bool goes_on = !reader->says_truncated && !reader->token_below && reader->next && *reader->next;
+    if (!reader->truncated && !goes_on) return CAIRN_OK;
     if (!reader->next || !*reader->next)
         return cairn_fail(err, CAIRN_STORE,
                           "the store is broken: it cuts a listing off and does not say where it "

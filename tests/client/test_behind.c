@@ -284,6 +284,8 @@ TEST(a_fence_waits_for_the_copy_and_a_begin_does_not) {
     AWAIT(atomic_load(&own.stands));
     EXPECT_FAILS(cairn_save_fence(save, SHORT_MS, &err), CAIRN_TIMEOUT, "not copied yet: ");
     EXPECT_CODE(cairn_save_poll(save, CAIRN_COPIED, &err), CAIRN_TIMEOUT);
+    EXPECT_FAILS(cairn_save_wait(save, CAIRN_COMMITTED, SHORT_MS, &err), CAIRN_TIMEOUT,
+                 "not copied yet: ");
     EXPECT(!is_readable(fd, 0));
     cairn_save_status(save, &status);
     EXPECT(status.stall_us >= SHORT_MS * 1000);

@@ -57,6 +57,22 @@ TEST(a_save_that_follows_hears_of_the_decision_over_a_restarted_uploader_too) { 
     REQUIRE_OK(team_commit(&team, &err));
 }
 
+TEST(a_rank_that_stages_before_rank_0_is_told_of_the_decision_only_when_it_is_made) { /* Q59 */
+    TEAM(3);
+    REQUIRE_OK(begin_following(&team, 5, &err));
+    REQUIRE_OK(cairn_save_raw(team.saves[1], "early", "of rank 1", 9, &err));
+    REQUIRE_OK(cairn_test_stage(team.saves[1], &err));
+    REQUIRE_OK(cairn_test_reach(team.saves[1], CAIRN_DURABLE, &err));
+    EXPECT_FAILS(cairn_save_wait(team.saves[1], CAIRN_DECIDED, 200, &err), CAIRN_TIMEOUT,
+                 "rank 0 has not sealed");
+    REQUIRE_OK(cairn_world_uploader_again(&team.world, 0, &err));
+    EXPECT(cairn_save_poll(team.saves[1], CAIRN_DECIDED, &err) != CAIRN_OK);
+    REQUIRE_OK(cairn_test_stage(team.saves[0], &err));
+    REQUIRE_OK(cairn_test_reach(team.saves[1], CAIRN_DECIDED, &err)); /* rank 2 has not staged */
+    REQUIRE_OK(cairn_test_stage(team.saves[2], &err));
+    REQUIRE_OK(team_commit(&team, &err));
+}
+
 TEST(a_save_that_follows_and_was_begun_without_an_uploader_hears_of_the_decision) { /* Q59 */
     TEAM(2);
     cairn_world_uploader_kill(&team.world, 0);

@@ -175,6 +175,8 @@ TEST(memory_that_is_not_to_be_had_beside_the_training_is_said_by_the_session_and
     REQUIRE_OK(cairn_session_reserve_begin(team.sessions[0], MIB(500), 0, &err));
     AWAIT((code = cairn_session_problem(team.sessions[0], &err)) != CAIRN_OK);
     EXPECT_FAILS(code, CAIRN_UNAVAILABLE, "budget");
+    const char *named = strstr(err.message, " rank 0: ");
+    EXPECT(named && !strstr(named + 1, " rank 0: ")); /* once */
     EXPECT_FAILS(save(&team, 0, 1, MIB(3), &err), CAIRN_NO_MEMORY, "there is no memory to stage");
     REQUIRE_OK(cairn_session_reserve_begin(team.sessions[0], MIB(3), 0, &err)); /* with less */
     REQUIRE_OK(save(&team, 0, 2, MIB(3), &err));

@@ -110,6 +110,15 @@ TEST(a_wait_tells_an_uploader_that_hangs_from_one_that_has_nothing_to_say) {
     EXPECT_CODE(cairn_save_wait(save, CAIRN_STAGED, HANG_MS, &err), CAIRN_OK);
 }
 
+TEST(a_wait_that_is_too_short_for_an_answer_does_not_blame_the_uploader) {
+    RANK(2);
+    SAVED(save, 1);
+    cairn_fake_uploader_script(rank.fake, "release", "mute");
+    EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 20, &err), CAIRN_TIMEOUT);
+    EXPECT(!strstr(err.message, "does not answer"));
+    EXPECT(strstr(err.message, "yet") != NULL);
+}
+
 /* The rank table is larger than a socket holds, so that its seal cannot be sent. */
 TEST(a_session_is_closed_in_time_while_its_uploader_does_not_read) {
     RANK_UPLOADER(1);

@@ -189,6 +189,40 @@ TEST(a_page_that_something_before_the_store_shows_is_not_taken_for_the_store_s_w
     }
 }
 
+TEST(what_is_said_without_a_code_is_quoted_in_one_line) {
+    EACH(one, FIELDS(struct cairn_s3_line line; const char *said),
+         {{403, "", "{\"message\":\"Bucket is in maintenance\",\n\t\"status\":403}"},
+          "answered 403 and says: {\"message\":\"Bucket is in maintenance\", \"status\":403}"},
+         {{403, "", "\r\n policy 42:\x01uploads need approval\n"},
+          "answered 403 and says: policy 42: uploads need approval"},
+         {{403, "", "\xff\xfe"}, "answered 403"}, {{403, "", " \n"}, "answered 403"}) {
+        CAIRN_AUTO(rig) rig = {0};
+        REQUIRE_OK(cairn_rig_open(&rig, &one->line, 1, plain));
+        struct cairn_store_request put = PUT_REQUEST;
+        EXPECT_FAILS(cairn_store_perform(rig.worker, &put, &err), CAIRN_FORBIDDEN, one->said);
+        EXPECT(strstr(err.message, "says") || !strstr(one->said, "says"));
+    }
+}
+
+TEST(an_account_beyond_its_cap_has_no_space_whatever_the_store_calls_it) {
+    RIG(plain,
+        {403, "",
+         "<Error><Code>AccessDenied</Code><Message>Cannot upload files, storage cap exceeded. See "
+         "the Caps &amp; Alerts page.</Message></Error>"}, /* Backblaze B2 */
+        {400, "", ERROR_BODY("XMinioAdminBucketQuotaExceeded")});
+    struct cairn_store_request put = PUT_REQUEST;
+    EXPECT_FAILS(cairn_store_perform(rig.worker, &put, &err), CAIRN_NO_SPACE, "Alerts page.");
+    EXPECT(!strstr(err.message, "policy"));
+    EXPECT_CODE(cairn_store_perform(rig.worker, &put, &err), CAIRN_NO_SPACE);
+}
+
+TEST(a_put_may_be_answered_with_201) {
+    RIG(plain, {201, "", ""}, {201, STORED, ""});
+    PERFORMED(put, rig.worker, PUT_REQUEST);
+    EXPECT_EQ_TEXT(put.etag, "\"e\"");
+    EXPECT_EQ_U64(requests(&rig), 2); /* without an ETag it proves nothing */
+}
+
 TEST(an_archived_object_is_called_that) {
     RIG(plain, {403, "", ERROR_BODY("InvalidObjectState")});
     char into[1];

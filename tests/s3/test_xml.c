@@ -102,6 +102,24 @@ TEST(parts_are_listed_with_size_etag_and_checksum, err) {
                 CAIRN_PROTOCOL);
 }
 
+TEST(a_list_of_parts_ends_by_the_words_of_other_servers, err) {
+    EACH(one, FIELDS(const char *end; uint32_t next),
+         {"<IsTruncated>True</IsTruncated><NextPartNumberMarker> 7 </NextPartNumberMarker>", 7},
+         {"<IsTruncated>\n 1\n</IsTruncated><NextPartNumberMarker>7</NextPartNumberMarker>", 7},
+         {"<IsTruncated>False</IsTruncated><NextPartNumberMarker>7</NextPartNumberMarker>", 0},
+         {"<NextPartNumberMarker>null</NextPartNumberMarker>", 0}) {
+        struct cairn_store_part room[1];
+        struct cairn_xml_parts parts = {room, 0, 1, 0};
+        WITH_OK(buf, text,
+                cairn_buf_printf(&text, &err,
+                                 "<ns2:ListPartsResult xmlns:ns2=\"x\"><ns2:Part><ns2:PartNumber>"
+                                 "7</ns2:PartNumber></ns2:Part>%s</ns2:ListPartsResult>",
+                                 one->end));
+        REQUIRE_OK(cairn_xml_parts_read(cairn_buf_view(&text), &parts, &err));
+        EXPECT_ALL_U64(parts.count, 1, parts.next_marker, one->next);
+    }
+}
+
 static const struct cairn_xml_listed below_p = {"p/", 2};
 
 TEST(e_a_listed_key_that_was_not_asked_for_ends_the_listing, err) {
@@ -323,4 +341,32 @@ TEST(a_listing_that_is_cut_off_without_a_token_is_the_stores_fault_and_final) {
                      "IsTruncated without NextContinuationToken");
         EXPECT_EQ_U64(listing.count, 0);
     }
+}
+
+/* A page that is taken for the last one hides what follows it. */
+TEST(a_listing_goes_on_by_the_words_of_other_servers, err) {
+    EACH(one, FIELDS(const char *end; const char *next),
+         {"<IsTruncated>True</IsTruncated><NextContinuationToken>t</NextContinuationToken>", "t"},
+         {"<IsTruncated>1</IsTruncated><NextContinuationToken>t</NextContinuationToken>", "t"},
+         {"<IsTruncated>\n true\n</IsTruncated><NextContinuationToken>t</NextContinuationToken>",
+          "t"},
+         {"<NextContinuationToken>t</NextContinuationToken>", "t"},
+         {"<IsTruncated>False</IsTruncated><NextContinuationToken>t</NextContinuationToken>", NULL},
+         {"<NextContinuationToken></NextContinuationToken>", NULL}, {"", NULL}) {
+        CAIRN_AUTO(store_listing) listing = {0};
+        struct cairn_xml_listed listed = {.prefix = "p/", .cut_bytes = 2};
+        WITH_OK(buf, text,
+                cairn_buf_printf(&text, &err,
+                                 "<ns2:ListBucketResult xmlns:ns2=\"x\">%s<ns2:Contents><ns2:Key>"
+                                 "p/k</ns2:Key></ns2:Contents></ns2:ListBucketResult>",
+                                 one->end));
+        REQUIRE_OK(cairn_xml_objects(cairn_buf_view(&text), &listed, &listing, &err));
+        REQUIRE(listing.count == 1);
+        EXPECT_EQ_TEXT(listing.next_page ? listing.next_page : "", one->next ? one->next : "");
+    }
+    CAIRN_AUTO(store_listing) uploads = {0}; /* a marker may be the last key's */
+    REQUIRE_OK(cairn_xml_uploads(CAIRN_VIEW("<ListMultipartUploadsResult><NextKeyMarker>p/k"
+                                            "</NextKeyMarker></ListMultipartUploadsResult>"),
+                                 &below_p, &uploads, &err));
+    EXPECT(!uploads.next_page);
 }

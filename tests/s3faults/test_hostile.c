@@ -110,6 +110,20 @@ TEST(e_a_probe_finds_out_whether_a_listing_holds_only_what_was_asked_for) {
     }
 }
 
+TEST(a_probe_waits_for_an_object_that_is_shown_late_and_names_a_head_that_tells_another_length) {
+    EACH(one, FIELDS(const char *rules; enum cairn_code code; const char *said),
+         {"op=head nth=1-3 : status=404/NoSuchKey", CAIRN_OK, ""},
+         {"op=head nth=2-4 : status=404/NoSuchKey", CAIRN_OK, ""},
+         {"op=head : drop-header=Content-Length", CAIRN_OK, ""},
+         {"op=head : drop-header=Content-Length, header=Content-Length:0", CAIRN_STORE,
+          "HEAD says that 9 bytes are 0"}) {
+        WORLD(.rules = one->rules);
+        enum cairn_code code = cairn_store_s3_probe_all(world.store, NULL, &err);
+        cairn_test_check(code == one->code && strstr(err.message, one->said), __FILE__, __LINE__,
+                         "%s: %s", one->rules, err.message);
+    }
+}
+
 TEST(s24_saves_need_no_listing) {
     WORLD(.page_max = 1);
     ALL_BECOME_DURABLE("op=part : pass; op=list|uploads : status=500/InternalError",

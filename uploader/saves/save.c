@@ -56,8 +56,9 @@ struct cairn_up_save *cairn_up_save_known_locked(struct cairn_up *up, const char
 }
 
 bool cairn_up_save_awaits_decision(const struct cairn_up_save *save) {
-    return save->follows && !save->decided && cairn_up_save_state_is_staging(&save->state) &&
-           save->state.reported >= CAIRN_UP_REPORTED_BEGIN;
+    return save->follows && !save->decided && save->state.reported >= CAIRN_UP_REPORTED_BEGIN &&
+           (cairn_up_save_state_is_staging(&save->state) ||
+            cairn_up_save_state_may_be_committed(&save->state));
 }
 
 static void save_free(struct cairn_up *up, struct cairn_up_save *save) {

@@ -190,7 +190,7 @@ void cairn_up_save_trace(const struct cairn_up_save *save, struct cairn_trace *r
 json_t *cairn_up_save_begun(const struct cairn_up_save *save);  /* for the trainer */
 json_t *cairn_up_save_sealed(const struct cairn_up_save *save); /* for the trainer */
 
-/* True while the save follows rank 0, is known to the server and may still be staged. */
+/* True while the save follows rank 0, is known to the server and may still be committed. */
 bool cairn_up_save_awaits_decision(const struct cairn_up_save *save);
 /* Moves the save by its table and carries out actions due; may free the save. */
 void cairn_up_save_event_locked(struct cairn_up *up, struct cairn_up_save *save,
