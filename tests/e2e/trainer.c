@@ -13,8 +13,8 @@
  * TRAINER_RAW: what it calls the bytes beside its tensors, "state" by default.
  * TRAINER_EVERY: so many milliseconds lie between the ends of two saves.
  * TRAINER_RESTORES: before each step, and beside its save, the rank restores its part of the newest
- * version and compares it; it reserves memory for saves behind the first restore, or with TRAINER_RESERVED when
- * it opens the run. All ranks are of one node.
+ * version and compares it; it reserves memory for saves behind the first restore, with
+ * TRAINER_RESERVED when it opens the run. All ranks are of one node.
  * CAIRN_TEST_BEHIND: a save is copied beside the training, and its memory is overwritten as soon as
  * its fence says so. */
 #include <poll.h>
