@@ -218,7 +218,7 @@ class Unknown(Files):
 
     def test_a_file_without_a_tensor_says_what_is_left_out_of_it(self):
         said = export(self.file({"model": made("my.models", "Net")}), self.folder / "none", status=3).stderr
-        self.assertRegex(said, "there is no tensor; left out: model: .*my.models.Net")
+        self.assertRegex(said, r"file0.pt: there is no tensor; left out: model: .*my.models.Net")
 
     def test_tensors_in_an_unknown_value_are_counted(self):
         told = inspect(self.file({"state": self.values()["own.State"]}))
@@ -448,7 +448,7 @@ class Packed(Files):
             path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1:])
             out = self.folder / f"out{next(self.number)}"
             ran = export(path, out, status=7)
-            self.assertIn("archive/data/0", ran.stderr)
+            self.assertIn(f"{path.name}: zip entry archive/data/0", ran.stderr)
             self.assertFalse(out.exists() and list(out.iterdir()))
 
 
