@@ -415,6 +415,20 @@ class Forms(Files):
         ran = export(self.folder / "dcp", self.folder / "strict", "--strict", status=1)
         self.assertIn("collections.deque", ran.stderr)
 
+    def test_names_of_dcp_that_no_form_can_hold_hide_no_tensors(self):
+        weights = ("float32", (6,), [((0,), tensor("float32", (6,), FLOATS))])
+        long = "a prompt " * 1000
+        save_dcp(self.folder / "dcp", {"w": weights}, {long: 3, "a\0b": 4, "step": 5})
+        for words in ((), ("--to", "dcp")):
+            told = json.loads(export(self.folder / "dcp", self.folder / f"out{len(words)}", "--json", *words).stdout)
+            rows = {row["name"]: row["why"] for row in told["left_out"] if row["name"] != "step"}
+            self.assertEqual(set(rows), {long, "a?b"})
+            self.assertIn("NUL", rows["a?b"])
+            self.assertEqual(told["tensors"], 1)
+        save_dcp(self.folder / "nul", {"a\0b": weights})
+        said = export(self.folder / "nul", self.folder / "none", status=1).stderr
+        self.assertIn("tensor a?b: its name has a NUL byte", said)
+
 
 class Packed(Files):
     def packed(self, value, level=zipfile.ZIP_DEFLATED):
