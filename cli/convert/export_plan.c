@@ -169,11 +169,14 @@ static enum cairn_code plan_shard(struct cli_export_plan *plan, struct cli_expor
 
 static enum cairn_code refuse_empty(const struct cli_export *export, struct cairn_error *err) {
     const struct cairn_assembly *assembly = export->assembly;
+    const char *source = export->cli->arguments[0];
     if (export->only)
-        return cairn_fail(err, CAIRN_NOT_FOUND, "no tensor has a name like %s", export->only);
-    if (!assembly->left_out_count) return cairn_fail(err, CAIRN_NOT_FOUND, "there is no tensor");
+        return cairn_fail(err, CAIRN_NOT_FOUND, "%s: no tensor has a name like %s", source,
+                          export->only);
+    if (!assembly->left_out_count)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "%s: there is no tensor", source);
     const struct cairn_assembly_left_out *first = &assembly->left_out[0]; /* "": the whole file */
-    return cairn_fail(err, CAIRN_NOT_FOUND, "there is no tensor; left out: %s%s%s",
+    return cairn_fail(err, CAIRN_NOT_FOUND, "%s: there is no tensor; left out: %s%s%s", source,
                       cairn_short(first->name).text, *first->name ? ": " : "", first->why);
 }
 
@@ -446,6 +449,10 @@ static enum cairn_code rename_one(struct renaming *renaming, const char *name, c
     if (made.size == before)
         return cairn_fail(err, CAIRN_INVALID, "%s would have no name left", cairn_short(name).text);
     if (what) CAIRN_TRY(cairn_buf_append_text(&made, what, err));
+    if (made.size > CAIRN_TENSOR_NAME_BYTES_MAX)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "%s would have a name of %zu bytes, at most %d are taken",
+                          cairn_short(name).text, made.size, CAIRN_TENSOR_NAME_BYTES_MAX);
     *ret = strdup(made.data);
     return *ret ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a name");
 }

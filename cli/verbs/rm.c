@@ -66,8 +66,9 @@ static enum cairn_code confirm_run(const struct cli *cli, const struct cli_ref *
         return cairn_fail(err, CAIRN_INVALID, "say --confirm %s to remove the run", run->name.run);
     }
     if (!strcmp(name, run->name.run)) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_CANCELLED, "%s/%s was left as it is: its name is another",
-                      run->name.project, run->name.run);
+    return cairn_fail(err, CAIRN_CANCELLED,
+                      "%s/%s was left as it is: its name is %s, without the project, not \"%s\"",
+                      run->name.project, run->name.run, run->name.run, cairn_short(name).text);
 }
 
 static enum cairn_code print_removed(const struct cli *cli, const json_t *operation,

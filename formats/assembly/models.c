@@ -353,10 +353,14 @@ static enum cairn_code load_index(const struct search *search, const char *index
         return cairn_fail(err, CAIRN_TOO_LARGE, "%s is larger than a header may be", index);
     CAIRN_TRY(cairn_buf_reserve(&text, (size_t)input->size_bytes + 1, err));
     CAIRN_TRY(cairn_input_read(input, 0, text.data, (size_t)input->size_bytes, err));
-    CAIRN_AUTO_JSON json_t *json = json_loadb(text.data, (size_t)input->size_bytes, 0, NULL);
+    json_error_t where;
+    CAIRN_AUTO_JSON json_t *json = json_loadb(text.data, (size_t)input->size_bytes, 0, &where);
     json_t *map = json_object_get(json, "weight_map"), *file;
     const char *name;
-    if (!json) CAIRN_TRY(cairn_input_lost(input, err));
+    if (!json) CAIRN_TRY(cairn_within(err, cairn_input_lost(input, err), "%s", index));
+    if (!json)
+        return cairn_fail(err, CAIRN_CORRUPT, "%s is no JSON: line %d column %d: %s", index,
+                          where.line, where.column, where.text);
     if (!json_is_object(map)) return cairn_fail(err, CAIRN_CORRUPT, "%s has no weight_map", index);
     json_object_foreach(map, name, file) {
         if (!json_is_string(file))
@@ -448,11 +452,37 @@ static bool is_half(const struct search *search, const char *file) {
     return false;
 }
 
-/* Checks that each file of a numbered set exists. Numbers begin at 1, or at 0 if there is one. */
+static bool is_set(const char *name, const struct part_name *part, const char *other,
+                   const struct part_name *other_part) {
+    return other_part->stem == part->stem && strncmp(name, other, part->stem) == 0 &&
+           strcmp(part->tail, other_part->tail) == 0;
+}
+
+/* What an earlier save of more or fewer files left beside a set is none of it. */
+static enum cairn_code check_one_set(const char *name, const struct part_name *part,
+                                     const char *other, struct cairn_error *err) {
+    struct part_name other_part;
+    if (!other || !read_part_name(other, &other_part) || !is_set(name, part, other, &other_part))
+        return CAIRN_OK;
+    bool same = other_part.total == part->total && other_part.digits == part->digits &&
+                other_part.total_digits == part->total_digits;
+    if (same) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID,
+                      "%s and %s are of two sets, and no index says which is meant: remove the "
+                      "one, or name one file instead of the folder",
+                      cairn_short(other).text, cairn_short(name).text);
+}
+
+/* Checks that each file of a numbered set exists, and no further one. Numbers begin at 1, or at 0
+ * if there is one. */
 static enum cairn_code check_set(const struct search *search, const char *name, const char *before,
                                  struct cairn_error *err) {
     struct part_name part, other_part;
     if (!read_part_name(name, &part)) return CAIRN_OK;
+    CAIRN_TRY(check_one_set(name, &part, before, err));
+    if (part.number > part.total || !part.total)
+        return cairn_fail(err, CAIRN_INVALID, "%s: there is no number %" PRIu64 " of %" PRIu64,
+                          cairn_short(name).text, part.number, part.total);
     if (before && read_part_name(before, &other_part) && other_part.total == part.total &&
         other_part.stem == part.stem && strncmp(name, before, part.stem) == 0)
         return CAIRN_OK; /* its set was checked */

@@ -87,10 +87,18 @@ static enum cairn_code need_number(const struct reader *reader, cairn_pickle_ref
 static enum cairn_code copy_name(struct cairn_view text, char ret[CAIRN_TENSOR_NAME_BYTES_MAX + 1],
                                  struct cairn_error *err) {
     size_t size = (size_t)cairn_min_u64(text.size, CAIRN_TENSOR_NAME_BYTES_MAX);
-    if (!size || memchr(text.data, 0, text.size))
-        return cairn_fail(err, CAIRN_INVALID, "a name that is empty or no text");
+    if (!size) return cairn_fail(err, CAIRN_INVALID, "a name that is empty");
     memcpy(ret, text.data, size);
     ret[size] = '\0';
+    if (memchr(text.data, 0, text.size)) {
+        for (size_t i = 0; i < size; i++)
+            if (!ret[i]) ret[i] = '?';
+        return cairn_fail(err, CAIRN_UNSUPPORTED,
+                          CAIRN_DCP_METADATA
+                          ": tensor %s: its name has a NUL byte, here a question mark, which no "
+                          "form can hold",
+                          cairn_short(ret).text);
+    }
     if (size == text.size) return CAIRN_OK;
     return cairn_fail(err, CAIRN_UNSUPPORTED,
                       CAIRN_DCP_METADATA
@@ -334,6 +342,26 @@ static enum cairn_code look_at_object(struct reader *reader, const char *name,
     return code ? code : cairn_assembly_add_object(reader->assembly, name, &piece, holds, err);
 }
 
+/* True for an object whose name no form can hold; such an object hides no tensors. */
+static bool is_without_name(const struct reader *reader, struct cairn_view name,
+                            cairn_pickle_ref ref) {
+    return (name.size > CAIRN_TENSOR_NAME_BYTES_MAX || memchr(name.data, 0, name.size)) &&
+           is_class(reader, ref, "BytesStorageMetadata");
+}
+
+static enum cairn_code leave_out_name(struct reader *reader, struct cairn_view name,
+                                      struct cairn_error *err) {
+    CAIRN_AUTO(buf) shown = {0};
+    bool nul = memchr(name.data, 0, name.size) != NULL;
+    CAIRN_TRY(cairn_buf_append(&shown, name.data, name.size, err));
+    for (size_t i = 0; i < shown.size; i++)
+        if (!shown.data[i]) shown.data[i] = '?';
+    return cairn_assembly_leave_out(reader->assembly, shown.data,
+                                    nul ? "a value whose name has a NUL byte, here a question mark"
+                                        : "a value with a name of more than 1,024 bytes",
+                                    err);
+}
+
 static enum cairn_code read_metadata(struct reader *reader, struct cairn_error *err) {
     const struct cairn_input *input;
     CAIRN_TRY(find_file(reader, cairn_view_of(CAIRN_DCP_METADATA), &input, err));
@@ -367,6 +395,10 @@ static enum cairn_code assemble_all(struct reader *reader, struct cairn_error *e
         cairn_pickle_ref ref = pairs->items[i + 1];
         if (pairs->kind != CAIRN_PICKLE_DICT || key->kind != CAIRN_PICKLE_TEXT)
             return cairn_fail(err, CAIRN_INVALID, CAIRN_DCP_METADATA ": a name is no text");
+        if (is_without_name(reader, key->text, ref)) {
+            CAIRN_TRY(leave_out_name(reader, key->text, err));
+            continue;
+        }
         CAIRN_TRY(copy_name(key->text, name, err));
         code = is_class(reader, ref, "TensorStorageMetadata")
                    ? add_tensor(reader, name, key->text, ref, err)

@@ -35,7 +35,7 @@
  *          13  a rank's piece of a tensor (formats/torch/torch_ranks.h) is left out with advice,
  *              unless `ranks` says that the assembly has handled each.
  * Limits:  8 dimensions; pickles as formats/torch/pickle.h. Big-endian files, and the tar form of
- *          before torch 0.1.10, are CAIRN_UNSUPPORTED. A walk: 64 levels; paths of 4 KiB, together
+ *          before torch 0.1.10, are CAIRN_UNSUPPORTED. A walk: 64 levels; paths of 1 MiB, together
  *          8 MiB and 64 bytes for each byte of the pickle; 4,000,000 leaves, and 65,536 and 4 for
  *          each value of the pickle. Keys of 16 levels; sets keep the file's order, since Python's
  *          follows its hashes. Unassigned code points of a text in a tuple are kept, where Python's
@@ -65,7 +65,7 @@ enum cairn_torch_meaning {
     CAIRN_TORCH_MAP,      /* behaves as a dict */
     CAIRN_TORCH_RECORD,   /* an instance whose state is a dict */
     CAIRN_TORCH_ENCODED,  /* (text, "latin1"): bytes, as Python 3 writes them for Python 2 */
-    CAIRN_TORCH_MEMBER,   /* (class, name): an enumeration's member; resolved on reading */
+    CAIRN_TORCH_MEMBER,   /* (object, name): members of enumerations are resolved on reading */
     CAIRN_TORCH_SHARDED,  /* class of a tensor in pieces over ranks: torch_ranks.h */
     CAIRN_TORCH_OPAQUE,   /* known and harmless; only its name is kept */
 };
@@ -82,6 +82,9 @@ const struct cairn_torch_name *cairn_torch_name_of(const struct cairn_pickle *va
 /* The listed name of an object's callable. */
 const struct cairn_torch_name *cairn_torch_maker(const struct cairn_pickle *values,
                                                  const struct cairn_pickle_value *object);
+/* True for getattr(object, name) of another object than a listed enumeration. */
+bool cairn_torch_is_member(const struct cairn_pickle *values,
+                           const struct cairn_pickle_value *value);
 /* A value's class as module and name, shortened: "omegaconf.dictconfig.DictConfig". */
 #define CAIRN_TORCH_CLASS_BYTES 256
 void cairn_torch_class_text(const struct cairn_pickle *values, cairn_pickle_ref ref,
@@ -159,6 +162,9 @@ enum cairn_torch_kind {
     CAIRN_TORCH_LEAF_PLAIN,  /* none, bool, number, text, bytes, dtype: see the value */
     CAIRN_TORCH_LEAF_EMPTY,  /* a map or a list without items */
     CAIRN_TORCH_LEAF_OPAQUE, /* only its name is known */
+    CAIRN_TORCH_LEAF_AGAIN,  /* a container that holds itself, where it comes again */
+    CAIRN_TORCH_LEAF_DEEP,   /* a container whose items lie deeper than is walked */
+    CAIRN_TORCH_LEAF_NUL,    /* no tensor; each NUL byte of its path is a question mark */
     CAIRN_TORCH_ITEM,        /* in a walk over items: anything but a tensor or a map */
 };
 /* path: keys and positions from the root, joined by dots; "" is the root. */

@@ -210,6 +210,42 @@ static bool is_quantised(const struct cairn_pickle *values, cairn_pickle_ref ref
     return maker && strcmp(maker->name, "_rebuild_qtensor") == 0;
 }
 
+/* A tensor of the meta device, or such a parameter. */
+static bool is_meta(const struct cairn_pickle *values, cairn_pickle_ref ref) {
+    const struct cairn_pickle_value *value = cairn_pickle_at(values, ref);
+    const struct cairn_torch_name *maker = cairn_torch_maker(values, value);
+    if (maker && maker->meaning == CAIRN_TORCH_PARAMETER) {
+        const struct cairn_pickle_value *arguments = cairn_pickle_at(values, value->arguments);
+        if (!arguments->count) return false;
+        maker = cairn_torch_maker(values, cairn_pickle_at(values, arguments->items[0]));
+    }
+    return maker && strcmp(maker->name, "_rebuild_meta_tensor_no_storage") == 0;
+}
+
+/* The reason for which a value is left out by its kind or its place alone; NULL: none. */
+static const char *why_passed(const struct cairn_pickle *values, enum cairn_torch_kind kind,
+                              cairn_pickle_ref ref) {
+    if (kind == CAIRN_TORCH_LEAF_AGAIN) return "a value that holds itself: it comes here again";
+    if (kind == CAIRN_TORCH_LEAF_NUL)
+        return "a value whose name has a NUL byte, here a question mark";
+    return is_meta(values, ref) ? "a tensor of the meta device, of which the file has no data"
+                                : NULL;
+}
+
+static enum cairn_code leave_out_deep(struct plain_gather *gather, const char *path,
+                                      cairn_pickle_ref ref, struct cairn_error *err) {
+    const struct cairn_torch *file = gather->plain->file;
+    CAIRN_AUTO(buf) why = {0};
+    uint64_t tensors;
+    CAIRN_AUTO_HEAP uint8_t *seen = calloc(file->values.count, 1);
+    if (!seen) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a file's values");
+    CAIRN_TRY(cairn_torch_count_tensors(file, ref, seen, &tensors, err));
+    CAIRN_TRY(cairn_buf_printf(&why, err,
+                               "its values lie deeper than is looked, with %llu %s among them",
+                               (unsigned long long)tensors, tensors == 1 ? "tensor" : "tensors"));
+    return cairn_assembly_leave_out(gather->assembly, path, why.data, err);
+}
+
 static enum cairn_code leave_out_unknown(struct plain_gather *gather, const char *path,
                                          cairn_pickle_ref ref, struct cairn_error *err) {
     const struct cairn_torch *file = gather->plain->file;
@@ -220,7 +256,10 @@ static enum cairn_code leave_out_unknown(struct plain_gather *gather, const char
     if (!gather->seen) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a file's values");
     cairn_torch_class_text(&file->values, ref, class);
     CAIRN_TRY(cairn_torch_count_tensors(file, ref, gather->seen, &tensors, err));
-    CAIRN_TRY(cairn_buf_printf(&why, err, "a value of %s, a class that is not known", class));
+    bool taken = cairn_torch_is_member(&file->values, cairn_pickle_at(&file->values, ref));
+    CAIRN_TRY(cairn_buf_printf(
+        &why, err,
+        taken ? "a method or a member of %s" : "a value of %s, a class that is not known", class));
     if (tensors)
         CAIRN_TRY(cairn_buf_printf(&why, err, ", with %llu %s in it", (unsigned long long)tensors,
                                    tensors == 1 ? "tensor" : "tensors"));
@@ -244,6 +283,9 @@ static enum cairn_code add_plain(struct plain_gather *gather, const char *path,
                                         "a plain value; another value has this name, too", err);
     if (is_unknown(&gather->plain->file->values, ref))
         return leave_out_unknown(gather, path, ref, err);
+    if (strlen(path) > CAIRN_TENSOR_NAME_BYTES_MAX)
+        return cairn_assembly_leave_out(gather->assembly, path,
+                                        "a plain value with a name of more than 1,024 bytes", err);
     enum cairn_code code = pickle_of(gather, ref, &pickle, &why);
     gather->pickled_bytes += pickle.size;
     if (code == CAIRN_UNSUPPORTED || code == CAIRN_TOO_LARGE) {
@@ -284,6 +326,9 @@ static enum cairn_code visit_named(struct plain_gather *gather, const char *path
             "by its rank (model_rank_0.pt)",
             err);
     }
+    const char *why = tensor ? NULL : why_passed(&gather->plain->file->values, kind, ref);
+    if (why) return cairn_assembly_leave_out(gather->assembly, path, why, err);
+    if (kind == CAIRN_TORCH_LEAF_DEEP) return leave_out_deep(gather, path, ref, err);
     if (tensor && !gather->plain->tensors_too) return CAIRN_OK;
     if (tensor)
         return cairn_assembly_leave_out(gather->assembly, path,

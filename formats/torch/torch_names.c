@@ -112,7 +112,7 @@ static const struct cairn_torch_name names[] = {
 /* clang-format on */
 
 /* Python 3.11.0 to 3.11.3 writes an enumeration's member as getattr(class, "member"), other
- * versions as class(number). Unlisted attributes of a class are refused. */
+ * versions as class(number). Their other attributes are refused. */
 static const struct {
     const char *enumeration, *member;
     int64_t number;
@@ -147,6 +147,12 @@ const struct cairn_torch_name *cairn_torch_maker(const struct cairn_pickle *valu
                                                  const struct cairn_pickle_value *object) {
     return object->kind == CAIRN_PICKLE_OBJECT ? cairn_torch_name_of(values, object->callable)
                                                : NULL;
+}
+
+bool cairn_torch_is_member(const struct cairn_pickle *values,
+                           const struct cairn_pickle_value *value) {
+    const struct cairn_torch_name *maker = cairn_torch_maker(values, value);
+    return maker && maker->meaning == CAIRN_TORCH_MEMBER;
 }
 
 bool cairn_torch_is_foreign(const struct cairn_torch_name *name) {
@@ -186,7 +192,18 @@ static bool is_first_part(struct cairn_view text, const char *part) {
            (text.size == size || ((const char *)text.data)[size] == '.');
 }
 
+/* Modules that other modules import: torch.serialization has os, and so os.system. */
+static bool is_module_inside(struct cairn_view name) {
+    static const char *const modules[] = {
+        "os",    "posix",  "nt",     "subprocess", "sys", "shutil",   "socket",      "importlib",
+        "runpy", "ctypes", "pickle", "marshal",    "pty", "builtins", "__builtins__"};
+    for (size_t i = 0; i < CAIRN_COUNT(modules); i++)
+        if (is_first_part(name, modules[i])) return true;
+    return false;
+}
+
 static bool is_running(struct cairn_view module, struct cairn_view name) {
+    if (is_module_inside(name)) return true;
     if (is_text(module, "__builtin__")) module = CAIRN_VIEW("builtins");
     for (size_t i = 0; i < CAIRN_COUNT(running); i++) {
         const char *entry = running[i];
@@ -272,7 +289,14 @@ void cairn_torch_class_text(const struct cairn_pickle *values, cairn_pickle_ref 
     const struct cairn_pickle_value *value = class_of(values, cairn_pickle_at(values, ref));
     const struct cairn_torch_name *known =
         value->kind == CAIRN_PICKLE_GLOBAL ? cairn_torch_name_at(value->global) : NULL;
-    snprintf(ret, CAIRN_TORCH_CLASS_BYTES, "storage");
+    static const char *const kinds[] = {
+        [CAIRN_PICKLE_DICT] = "dict",   [CAIRN_PICKLE_LIST] = "list", [CAIRN_PICKLE_SET] = "set",
+        [CAIRN_PICKLE_TUPLE] = "tuple", [CAIRN_PICKLE_TEXT] = "str",  [CAIRN_PICKLE_REAL] = "float",
+        [CAIRN_PICKLE_BYTES] = "bytes", [CAIRN_PICKLE_LONG] = "int",  [CAIRN_PICKLE_BOOL] = "bool",
+        [CAIRN_PICKLE_INTEGER] = "int",
+    };
+    bool builtin = value->kind < CAIRN_COUNT(kinds) && kinds[value->kind];
+    snprintf(ret, CAIRN_TORCH_CLASS_BYTES, "%s", builtin ? kinds[value->kind] : "storage");
     if (known) snprintf(ret, CAIRN_TORCH_CLASS_BYTES, "%s.%s", known->module, known->name);
     if (cairn_pickle_unknown_at(values, value))
         cairn_torch_unknown_text(cairn_pickle_unknown_at(values, value), ret);
@@ -292,35 +316,38 @@ static bool find_member(const struct cairn_pickle_value *from,
     return false;
 }
 
-static bool is_getattr(const struct cairn_pickle *pickle, const struct cairn_pickle_value *value) {
-    const struct cairn_torch_name *maker = cairn_torch_maker(pickle, value);
-    return maker && maker->meaning == CAIRN_TORCH_MEMBER;
+static bool is_enumeration(const struct cairn_pickle_value *from) {
+    if (from->kind != CAIRN_PICKLE_GLOBAL || from->global >= CAIRN_COUNT(names)) return false;
+    for (size_t i = 0; i < CAIRN_COUNT(members); i++)
+        if (strcmp(members[i].enumeration, names[from->global].name) == 0) return true;
+    return false;
 }
 
-/* A member or method of an unknown class, or a class nested in a tensor class, is unknown too. */
-static bool is_of_unknown(const struct cairn_pickle *pickle,
-                          const struct cairn_pickle_value *asked) {
+/* A method or member of an object (a bound method of a trainer's, a class in a class) is opaque.
+ * Names with two underscores are the way from an object to code: of these __new__ alone, which
+ * pickle calls of classes with named arguments. Strictly: ShardedTensor.ProcessGroupState alone. */
+static bool is_opaque(const struct cairn_pickle *pickle, const struct cairn_pickle_value *asked,
+                      bool strict) {
     if (asked->kind != CAIRN_PICKLE_TUPLE || asked->count != 2) return false;
     const struct cairn_pickle_value *from = cairn_pickle_at(pickle, asked->items[0]);
     const struct cairn_pickle_value *name = cairn_pickle_at(pickle, asked->items[1]);
-    if (name->kind != CAIRN_PICKLE_TEXT ||
-        (name->text.size > 1 && memcmp(name->text.data, "__", 2) == 0))
+    if (name->kind != CAIRN_PICKLE_TEXT) return false;
+    if (name->text.size > 1 && memcmp(name->text.data, "__", 2) == 0 &&
+        !is_text(name->text, "__new__"))
         return false;
-    if (from->kind == CAIRN_PICKLE_OBJECT) from = cairn_pickle_at(pickle, from->callable);
-    if (from->kind == CAIRN_PICKLE_GLOBAL && from->global < CAIRN_COUNT(names) &&
-        names[from->global].meaning == CAIRN_TORCH_SHARDED)
-        return true; /* ShardedTensor.ProcessGroupState */
-    return cairn_pickle_unknown_at(pickle, from) != NULL;
+    if (!strict) return !is_enumeration(from);
+    return from->kind == CAIRN_PICKLE_GLOBAL && from->global < CAIRN_COUNT(names) &&
+           names[from->global].meaning == CAIRN_TORCH_SHARDED;
 }
 
 /* Turns getattr(class, "member") into class(number). */
-static enum cairn_code settle_member(struct cairn_pickle *pickle, size_t object,
+static enum cairn_code settle_member(struct cairn_pickle *pickle, size_t object, bool strict,
                                      struct cairn_error *err) {
     struct cairn_pickle_value number = {.kind = CAIRN_PICKLE_INTEGER};
     struct cairn_pickle_value tuple = {.kind = CAIRN_PICKLE_TUPLE, .count = 1, .capacity = 1};
     const struct cairn_pickle_value *asked =
         cairn_pickle_at(pickle, pickle->values[object].arguments);
-    if (is_of_unknown(pickle, asked)) return CAIRN_OK;
+    if (is_opaque(pickle, asked, strict)) return CAIRN_OK;
     if (asked->count != 2 ||
         !find_member(cairn_pickle_at(pickle, asked->items[0]),
                      cairn_pickle_at(pickle, asked->items[1]), &number.integer))
@@ -345,7 +372,7 @@ enum cairn_code cairn_torch_read_pickle(struct cairn_view bytes, bool strict,
     CAIRN_TRY(cairn_pickle_read(bytes, strict ? judge_strictly : judge, ret, err));
     enum cairn_code code = CAIRN_OK;
     for (size_t i = 0, count = ret->count; i < count && code == CAIRN_OK; i++)
-        if (is_getattr(ret, &ret->values[i])) code = settle_member(ret, i, err);
+        if (cairn_torch_is_member(ret, &ret->values[i])) code = settle_member(ret, i, strict, err);
     if (code != CAIRN_OK) cairn_pickle_release(ret);
     return code;
 }

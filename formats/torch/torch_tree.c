@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/text.h"
 #include "formats/torch/torch_ranks.h"
 
 #define KEY_DEPTH_MAX 16
@@ -304,13 +305,14 @@ static enum cairn_code key_text(const struct cairn_pickle *values, cairn_pickle_
 #define NAME_BYTES_EACH 64 /* for each byte of the pickle */
 #define LEAVES_MIN 65536
 #define LEAVES_EACH 4 /* for each value of the pickle */
-#define PATH_BYTES_MAX 4096
+#define PATH_BYTES_MAX CAIRN_MIB
 
 struct walk {
     const struct cairn_torch *file;
     cairn_torch_visit *visit;
     void *context;
     struct cairn_buf path;
+    cairn_pickle_ref above[DEPTH_MAX]; /* the containers of the value, from the root */
     unsigned depth;
     uint64_t leaves, name_bytes;
     uint8_t *holds; /* items only: cached contents of each value, as flags */
@@ -436,6 +438,21 @@ static bool is_item(struct walk *walk, cairn_pickle_ref ref) {
     return value->kind != CAIRN_PICKLE_LIST || !(found & HOLDS_ITEMS);
 }
 
+/* Names are texts of C: a NUL byte would cut one off, and so give the value another name. */
+static enum cairn_code visit_nul(struct walk *walk, enum cairn_torch_kind kind,
+                                 cairn_pickle_ref ref, struct cairn_error *err) {
+    CAIRN_AUTO(buf) name = {0};
+    CAIRN_TRY(cairn_buf_append(&name, walk->path.data, walk->path.size, err));
+    for (size_t i = 0; i < name.size; i++)
+        if (!name.data[i]) name.data[i] = '?';
+    if (kind == CAIRN_TORCH_LEAF_TENSOR)
+        return cairn_fail(err, CAIRN_UNSUPPORTED,
+                          "tensor %s: its name has a NUL byte, here a question mark, which no form "
+                          "can hold",
+                          cairn_short(name.data).text);
+    return walk->visit(walk->context, name.data, CAIRN_TORCH_LEAF_NUL, ref, err);
+}
+
 static enum cairn_code visit_leaf(struct walk *walk, enum cairn_torch_kind kind,
                                   cairn_pickle_ref ref, struct cairn_error *err) {
     const struct cairn_pickle *values = &walk->file->values;
@@ -454,7 +471,15 @@ static enum cairn_code visit_leaf(struct walk *walk, enum cairn_torch_kind kind,
                           " bytes of names in a pickle of %zu bytes: its values "
                           "hold each other",
                           most, values->read_bytes);
+    if (memchr(walk->path.data ? walk->path.data : "", 0, walk->path.size))
+        return visit_nul(walk, kind, ref, err);
     return walk->visit(walk->context, walk->path.data ? walk->path.data : "", kind, ref, err);
+}
+
+static bool is_above(const struct walk *walk, cairn_pickle_ref ref) {
+    for (unsigned i = 0; i < walk->depth; i++)
+        if (walk->above[i] == ref) return true;
+    return false;
 }
 
 static enum cairn_code walk_value(struct walk *walk, cairn_pickle_ref ref,
@@ -472,11 +497,9 @@ static enum cairn_code walk_value(struct walk *walk, cairn_pickle_ref ref,
                           err);
     }
     if (branch.items->count == 0) return visit_leaf(walk, CAIRN_TORCH_LEAF_EMPTY, ref, err);
-    if (walk->depth == DEPTH_MAX)
-        return cairn_fail(err, CAIRN_TOO_LARGE,
-                          "%.60s...: more than %d levels deep, or values that hold themselves",
-                          walk->path.data, DEPTH_MAX);
-    walk->depth++;
+    if (is_above(walk, ref)) return visit_leaf(walk, CAIRN_TORCH_LEAF_AGAIN, ref, err);
+    if (walk->depth == DEPTH_MAX) return visit_leaf(walk, CAIRN_TORCH_LEAF_DEEP, ref, err);
+    walk->above[walk->depth++] = ref;
     size_t before = walk->path.size;
     for (uint32_t i = 0; i < count_of(&branch); i++) {
         cairn_pickle_ref key = 0, item = item_at(walk, &branch, i, &key);

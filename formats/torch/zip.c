@@ -317,8 +317,10 @@ static enum cairn_code find_end(const struct cairn_input *input, struct cairn_bu
         *ret_at = at;
         return CAIRN_OK;
     }
-    return cairn_fail(err, CAIRN_INVALID,
-                      "the directory that ends a zip archive is not there: the file is cut short");
+    return cairn_fail(
+        err, CAIRN_INVALID,
+        "the directory that ends a zip archive is not there: the file is cut short, or "
+        "has further bytes behind it");
 }
 
 static enum cairn_code read_end64(const struct cairn_input *input, const char *locator,
@@ -597,7 +599,9 @@ static enum cairn_code read_one(struct cairn_unpacked *unpacked, size_t number, 
                                            : cairn_zip_data_at(unpacked->file, entry, &offset, err);
     if (code == CAIRN_OK && !entry->deflated)
         code = cairn_input_read(unpacked->file, offset + at, into, size, err);
-    return cairn_within(err, code, "zip entry %.*s", (int)cairn_min_u64(entry->name.size, 200),
+    const char *file = unpacked->file->name;
+    return cairn_within(err, code, "%s%szip entry %.*s", file ? cairn_short(file).text : "",
+                        file ? ": " : "", (int)cairn_min_u64(entry->name.size, 200),
                         (const char *)entry->name.data);
 }
 

@@ -221,6 +221,7 @@ class Export(cases.Case):
                 (("--rename", "x*=y*"), "no name is like it"),
                 (("--rename", "other"), "it is OLD=NEW"), (("--rename", "a*=b"), "each with one *"),
                 (("--strip-prefix", "other"), "other would have no name left"),
+                (("--rename", f"*={'n' * 1020}*"), "would have a name of 1032 bytes"),
                 (("--rename", "module.h.0.w=other"), "module.h.0.w and other would both be other"),
                 (("--rename", "module.h.0*=x*,module.h.1*=x*"),
                  "module.h.0.w and module.h.1.w would both be x.w")):

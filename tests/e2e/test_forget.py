@@ -215,7 +215,9 @@ class Forget(unittest.TestCase):
         self.world.cairn("rm", f"{run}@1", f"{run}@2")
         self.assertEqual(self.kept(run), [3])
         self.assertIn("say --confirm whole", self.world.cairn("rm", run, "--run", status=2).stderr)
-        self.world.cairn("rm", run, "--run", "--confirm", "k", status=1)
+        for name in ("k", run):
+            self.assertIn(f'its name is whole, without the project, not "{name}"',
+                          self.world.cairn("rm", run, "--run", "--confirm", name, status=1).stderr)
         self.world.cairn("pin", f"{run}@3")
         self.assertIn("nothing was removed", self.world.cairn("rm", run, "--run", "--confirm", "whole", status=6).stderr)
         self.world.cairn("unpin", f"{run}@3")

@@ -163,6 +163,29 @@ class Indexes(Case):
         (self.source / "m-00002-of-00002.safetensors.4f2a.incomplete").write_bytes(b"half")
         self.refused(3, "m-00002-of-00002.safetensors is not there, its download has not ended")
 
+    def test_files_of_two_sets_are_not_one_model(self):
+        for name in ("model-00001-of-00002", "model-00002-of-00002"):
+            write(self.source / f"{name}.safetensors", {name: one(1)})
+        for other in ("model-00001-of-00001", "model-00003-of-00003", "model-1-of-2"):
+            write(self.source / f"{other}.safetensors", {other: one(2)})
+            self.refused(2, f"{other}.safetensors", "are of two sets")
+            (self.source / f"{other}.safetensors").unlink()
+        write(self.source / "model-00003-of-00002.safetensors", {"c": one(3)})
+        self.refused(2, "model-00003-of-00002.safetensors: there is no number 3 of 2")
+        write_index(self.source / "model.safetensors.index.json",
+                    {name: f"{name}.safetensors" for name in ("model-00001-of-00002", "model-00002-of-00002")})
+        self.assertEqual(set(self.exported()[0]), {"model-00001-of-00002", "model-00002-of-00002"})
+
+    def test_an_index_that_cannot_be_read_is_named_with_the_cause(self):
+        write(self.source / "m.safetensors", {"w": one(1)})
+        name = "m.safetensors.index.json"
+        for content, status, text in ((b"", 7, "an empty file"), (b"\0" * 64, 7, "begins with zeros"),
+                                      (b"version https://git-lfs.github.com/spec/v1\n", 3, "git-lfs"),
+                                      (b'\xef\xbb\xbf{"weight_map": {}}', 7, "is no JSON: line 1"),
+                                      (b'{"weight_map": {"w": "m.safetensors"}} x', 7, "is no JSON: line 1")):
+            (self.source / name).write_bytes(content)
+            self.refused(status, f"{self.source}: {name}", text)
+
     def test_an_index_that_names_a_file_of_another_folder_says_so(self):
         write(self.source / "weights" / "a.safetensors", {"a": one(1)})
         for name in ("weights/a.safetensors", "../a.safetensors"):

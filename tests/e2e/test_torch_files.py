@@ -218,7 +218,7 @@ class Unknown(Files):
 
     def test_a_file_without_a_tensor_says_what_is_left_out_of_it(self):
         said = export(self.file({"model": made("my.models", "Net")}), self.folder / "none", status=3).stderr
-        self.assertRegex(said, "there is no tensor; left out: model: .*my.models.Net")
+        self.assertRegex(said, r"file0.pt: there is no tensor; left out: model: .*my.models.Net")
 
     def test_tensors_in_an_unknown_value_are_counted(self):
         told = inspect(self.file({"state": self.values()["own.State"]}))
@@ -266,6 +266,85 @@ class Unknown(Files):
                              ("telnetlib", "Telnet"), ("lib2to3.pgen2", "grammar"), ("numpy.testing", "runstring")):
             path = self.file({"w": tensor("float32", (6,), FLOATS), "value": Call(module, name, "x")})
             self.assertRegex(inspect(path, status=1), f"{module}.{name}.*DO NOT LOAD IT")
+
+    def test_what_another_module_has_imported_runs_code_too(self):
+        for module, name in (("torch.serialization", "os.system"), ("own.tools", "subprocess.Popen"),
+                             ("own.tools", "__builtins__.eval")):
+            path = self.folder / "dotted.pt"
+            call = b"\x8c" + bytes([len(module)]) + module.encode() + b"\x8c" + bytes([len(name)]) + name.encode() + \
+                b"\x93" + b"\x8c\x01x\x85R."
+            with zipfile.ZipFile(path, "w") as archive:
+                archive.writestr("archive/data.pkl", b"\x80\x04" + call)
+                archive.writestr("archive/version", "3\n")
+            self.assertRegex(inspect(path, status=1), f"{module}.{name}.*DO NOT LOAD IT")
+
+    def test_methods_and_members_of_objects_are_left_out_by_name(self):
+        take = lambda *what: Call("builtins", "getattr", *what)
+        weights = tensor("float32", (6,), FLOATS)
+        values = {"dict": take({"a": 1}, "get"), "str": take(",", "join"), "collections.OrderedDict": take(
+            collections.OrderedDict, "fromkeys"), "own.Trainer": take(made("own", "Trainer", w=weights), "step"),
+            "own.Config": take(take(named("own", "Config"), "Kind"), "small"),
+            "own.Named": take(named("own", "Named"), "__new__"), "datetime.datetime": take(datetime.datetime, "now")}
+        for protocol in (2, 4):
+            path = self.file({"w": weights, **{name.replace(".", "/"): value for name, value in values.items()}}, protocol)
+            found, told = self.exported(path)
+            self.assertEqual({name: row[2] for name, row in found.items()}, {"w": FLOATS})
+            self.assertEqual([row["name"].replace("/", ".") for row in told["left_out"]], list(values))
+            for row in told["left_out"]:
+                self.assertIn(row["name"].replace("/", "."), row["why"].replace("__builtin__.", ""))
+            self.assertIn("with 1 tensor in it", told["left_out"][3]["why"])
+            cases.run([BIN / "cairn", "inspect", path, "--strict"], status=1)
+        for name in ("__subclasses__", "__class__", "__globals__"):
+            path = self.file({"w": weights, "value": take(collections.OrderedDict, name)})
+            self.assertIn("getattr", export(path, self.folder / "out", status=1).stderr)
+
+    def test_values_that_hold_themselves_or_lie_too_deep_hide_no_tensors(self):
+        weights, other = tensor("float32", (6,), FLOATS), tensor("float32", (1,), FLOATS[:4])
+        itself, list_of_itself = {"w": other}, [1]
+        itself["self"] = itself
+        list_of_itself.append(list_of_itself)
+        deep = {"k": other}
+        for _ in range(70):
+            deep = {"k": deep}
+        path = self.file({"w": weights, "dict": itself, "list": list_of_itself, "deep": deep})
+        for form in ("safetensors", "dcp"):
+            found, told = self.exported(path) if form == "safetensors" else (None, json.loads(
+                export(path, self.folder / form, "--json", "--to", form).stdout))
+            if found:
+                self.assertEqual({name: row[2] for name, row in found.items()}, {"w": FLOATS, "dict.w": FLOATS[:4]})
+            rows = {row["name"].split(".k")[0]: row["why"] for row in told["left_out"]}
+            self.assertEqual(set(rows), {"dict.self", "list", "deep"}, form)
+            self.assertIn("holds itself", rows["dict.self"])
+            self.assertIn("with 1 tensor among them", rows["deep"])
+        self.assertEqual([row["name"] for row in inspect(path)["tensors"]], ["w", "dict.w"])
+
+    def test_long_names_of_plain_values_hide_no_tensors(self):
+        name = "a prompt " * 1000
+        path = self.file({"w": tensor("float32", (6,), FLOATS), "cache": {name: 3}})
+        found, told = self.exported(path)
+        self.assertEqual({name: row[2] for name, row in found.items()}, {"w": FLOATS})
+        self.assertEqual([row["name"] for row in told["left_out"]], [f"cache.{name}"])
+        path = self.file({name: tensor("float32", (6,), FLOATS)})
+        self.assertIn("its name has 9000 bytes", export(path, self.folder / "long", status=1).stderr)
+
+    def test_a_name_with_a_nul_byte_is_never_cut(self):
+        path = self.file({"w": tensor("float32", (6,), FLOATS), "a\0b": 3})
+        found, told = self.exported(path)
+        self.assertEqual(set(found), {"w"})
+        self.assertEqual([(row["name"], "NUL" in row["why"]) for row in told["left_out"]], [("a?b", True)])
+        path = self.file({"a\0b": tensor("float32", (6,), FLOATS)})
+        for said in (inspect(path, status=1), export(path, self.folder / "nul", status=1).stderr):
+            self.assertIn("tensor a?b: its name has a NUL byte", said)
+
+    def test_tensors_without_data_are_named_as_left_out(self):
+        meta = Call("torch._utils", "_rebuild_meta_tensor_no_storage", torch_files.Dtype("float32"), (2,), (1,), False)
+        parameter = Call("torch._utils", "_rebuild_parameter", meta, True, collections.OrderedDict())
+        path = self.file({"w": tensor("float32", (6,), FLOATS), "m": meta, "p": parameter})
+        for told in (self.exported(path)[1], inspect(path),
+                     json.loads(export(path, self.folder / "dcp", "--json", "--to", "dcp").stdout)):
+            self.assertEqual([row["name"] for row in told["left_out"]], ["m", "p"])
+            self.assertIn("meta device", told["left_out"][0]["why"])
+            self.assertEqual(told.get("plain", []), [])
 
     def test_quantised_tensors_are_named_as_left_out(self):
         quantised = Call("torch._utils", "_rebuild_qtensor", Storage("qint8", b"\1\2\3\4"), 0, (4,), (1,),
@@ -336,6 +415,20 @@ class Forms(Files):
         ran = export(self.folder / "dcp", self.folder / "strict", "--strict", status=1)
         self.assertIn("collections.deque", ran.stderr)
 
+    def test_names_of_dcp_that_no_form_can_hold_hide_no_tensors(self):
+        weights = ("float32", (6,), [((0,), tensor("float32", (6,), FLOATS))])
+        long = "a prompt " * 1000
+        save_dcp(self.folder / "dcp", {"w": weights}, {long: 3, "a\0b": 4, "step": 5})
+        for words in ((), ("--to", "dcp")):
+            told = json.loads(export(self.folder / "dcp", self.folder / f"out{len(words)}", "--json", *words).stdout)
+            rows = {row["name"]: row["why"] for row in told["left_out"] if row["name"] != "step"}
+            self.assertEqual(set(rows), {long, "a?b"})
+            self.assertIn("NUL", rows["a?b"])
+            self.assertEqual(told["tensors"], 1)
+        save_dcp(self.folder / "nul", {"a\0b": weights})
+        said = export(self.folder / "nul", self.folder / "none", status=1).stderr
+        self.assertIn("tensor a?b: its name has a NUL byte", said)
+
 
 class Packed(Files):
     def packed(self, value, level=zipfile.ZIP_DEFLATED):
@@ -369,7 +462,7 @@ class Packed(Files):
             path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1:])
             out = self.folder / f"out{next(self.number)}"
             ran = export(path, out, status=7)
-            self.assertIn("archive/data/0", ran.stderr)
+            self.assertIn(f"{path.name}: zip entry archive/data/0", ran.stderr)
             self.assertFalse(out.exists() and list(out.iterdir()))
 
 

@@ -182,7 +182,8 @@ TEST(nothing_but_a_known_member_is_taken_by_name) {
               "cbuiltins\ngetattr\n(" STAGE "S'__subclasses__'\ntR.",
               "cbuiltins\ngetattr\n(" STAGE "S'TORCH_CONTIGUOUS_FORMAT'\ntR.",
               "cbuiltins\ngetattr\n(" STAGE "tR.",
-              "cbuiltins\ngetattr\n(S'weights'\nS'weights'\ntR.",
+              "cbuiltins\ngetattr\n(S'weights'\nS'__class__'\ntR.",
+              "cbuiltins\ngetattr\n(ccollections\nOrderedDict\nS'__subclasses__'\ntR.",
               "cbuiltins\ngetattr\n(" STAGE "I3\ntR.",
               "cbuiltins\ngetattr\n(" STAGE "S'weights'\nI3\ntR.") {
         struct cairn_error err = {0};
@@ -231,7 +232,7 @@ static enum cairn_code look_at_object(const char *object, size_t size, struct ca
 TEST(values_that_hold_themselves_or_each_other_end, err) {
     static const char itself[] = "]q\x01h\x01"
                                  "a.";
-    EXPECT_CODE(look_at_object(itself, sizeof itself - 1, &err), CAIRN_TOO_LARGE);
+    EXPECT_CODE(look_at_object(itself, sizeof itself - 1, &err), CAIRN_OK); /* one leaf */
     /* each list holds the one before twice: 2^40 leaves in 250 bytes */
     WITH_OK(buf, doubling, cairn_buf_append(&doubling, "N", 1, &err));
     for (int i = 0; i < 40; i++) REQUIRE_OK(cairn_buf_append(&doubling, "2\x86", 2, &err));
