@@ -165,9 +165,9 @@ enum cairn_code cairn_http_reply_judge(const struct cairn_http_transfer *transfe
 
 /* ---- http.c ---- */
 
-/* The system's file of CA certificates: SSL_CERT_FILE; NULL, which leaves it to libcurl, where the file
- * that libcurl was built with is there; else the first of `files` that is. A libcurl that travels with
- * Cairn in a wheel was built on another distribution, which has its file elsewhere. */
+/* The system's file of CA certificates: SSL_CERT_FILE; NULL, which leaves it to libcurl, where the
+ * file that libcurl was built with is there; else the first of `files` that is. A libcurl that
+ * travels with Cairn in a wheel was built on another distribution, which has its file elsewhere. */
 const char *cairn_http_system_ca(const char *built_in, const char *const *files, size_t count);
 
 /* Ends a request; the only function that does. error: the failure. */
