@@ -185,7 +185,9 @@ class Run:
 
     def fence_before(self, optimizer: Any) -> Any:
         """Calls fence() before each step of a torch optimizer; returns the handle that removes it."""
-        return optimizer.register_step_pre_hook(lambda *_: self.fence())
+        def fence(*_: Any) -> None:
+            self.fence()
+        return optimizer.register_step_pre_hook(fence)
 
     def _await_staged(self, save: Save) -> None:
         try:
