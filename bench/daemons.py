@@ -47,9 +47,10 @@ class Daemon:
 
 class World:
     """Server and uploader over a folder store, and one trainer whose runs are its stalls; size None:
-    the trainers are the figure's. more: arguments of the uploader."""
+    the trainers are the figure's. more: arguments of the uploader. nodes: so many uploaders, whose sockets
+    are `socket` with the node's number behind it, where there are several."""
 
-    def __init__(self, lab, size, more=()):
+    def __init__(self, lab, size, more=(), nodes=1):
         self.folder = tempfile.mkdtemp(prefix="world-", dir=lab.folder)
         self.store = os.path.join(self.folder, "store")
         os.makedirs(self.store, exist_ok=True)
@@ -61,16 +62,13 @@ class World:
              "--data-dir", os.path.join(self.folder, "data"), "--port-file",
              os.path.join(self.folder, "port")],
             os.path.join(self.folder, "server.log"), os.path.join(self.folder, "port"))
-        self.uploader = Daemon(
-            [program("cairn-uploader"), "--server", self.url, "--store", self.store, "--run-dir",
-             self.folder, "--socket", socket, "--state-dir", self.folder, "--node", "bench",
-             "--memory-budget", "8GiB", "--ready-file", os.path.join(self.folder, "ready"), *more],
-            os.path.join(self.folder, "uploader.log"), os.path.join(self.folder, "ready"))
+        self.uploaders = [self._uploader(str(node) if nodes > 1 else "", more) for node in range(nodes)]
         self.trainer = None
         self.saves = 0
         try:
             self.server.start()
-            self.uploader.start()
+            for uploader in self.uploaders:
+                uploader.start()
             if size is None:
                 return
             command = [program("bench_trainer"), "--socket", socket, "--run", RUN, "--bytes",
@@ -80,6 +78,15 @@ class World:
         except BaseException:
             self.close()
             raise
+
+    def _uploader(self, node, more):
+        run_dir = os.path.join(self.folder, "node" + node)
+        os.makedirs(run_dir)
+        ready = os.path.join(run_dir, "ready")
+        return Daemon([program("cairn-uploader"), "--server", self.url, "--store", self.store, "--run-dir", run_dir,
+                       "--socket", self.socket + node, "--state-dir", run_dir, "--node", "bench" + node,
+                       "--memory-budget", "8GiB", "--ready-file", ready, *more],
+                      os.path.join(run_dir, "uploader.log"), ready)
 
     def save(self):
         run = self.trainer.go()
@@ -102,6 +109,7 @@ class World:
     def close(self):
         if self.trainer:
             self.trainer.close()
-        self.uploader.stop()
+        for uploader in self.uploaders:
+            uploader.stop()
         self.server.stop()
         shutil.rmtree(self.folder, ignore_errors=True)

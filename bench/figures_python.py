@@ -14,7 +14,8 @@ from bench.programs import Side, Sink
 FIGURES = {}
 TARGETS = {"cairn", "cairn-server", "cairn-uploader"}
 TENSORS, MANY = 300, 100_000
-WORLDS, PLAYED, PLAYERS = (64, 128), 2816, 4
+WORLDS, PLAYED, PLAYERS, NODES = (64, 128), 2816, 4, 16
+NODE_BUDGET = "512MiB"  # of its 176 ranks one save each: 2 MiB a rank
 RANK_BYTES = 200 << 20  # what a process with torch takes of the machine's memory
 PORT = 7440
 
@@ -151,10 +152,10 @@ def memory_available():
 
 
 @figure("py-world", "300 tensors divided among all ranks: a whole save of 64 and of 128 gloo processes against the planning "
-        "of dcp.save; and of 2,816 ranks that four processes play, from the state to the commit",
+        "of dcp.save; and of 2,816 ranks on 16 uploaders that four processes play, from the state to the commit",
         [("planning", None, "lower"), ("played", 5, "lower")])
 def py_world(lab):
-    world = lab.keep(World(lab, None, ("--connections-max", str(PLAYED + max(WORLDS)))))
+    world = lab.keep(World(lab, None))
     environment = package(peers.environment(), CAIRN_SOCKET=world.socket, CAIRN_URL=world.url, OMP_NUM_THREADS="1")
     kept = len(lab.opened)
     for ranks in (8,) if lab.judge else WORLDS:
@@ -169,8 +170,11 @@ def py_world(lab):
                    cpu=[round(sum(x["cpu"] for x in side) / len(side), 2) for side in (a, b)])
         while len(lab.opened) > kept:  # its memory is needed for the next
             lab.opened.pop().close()
+    lab.close_all()
+    world = lab.keep(World(lab, None, ("--memory-budget", NODE_BUDGET), NODES))
+    environment.update(CAIRN_SOCKET=world.socket, CAIRN_URL=world.url)
     each = PLAYED // PLAYERS
-    job = lab.keep(Ranks([script("py_world.py", "played", first, each, PLAYED, TENSORS)
+    job = lab.keep(Ranks([script("py_world.py", "played", first, each, PLAYED, TENSORS, PLAYED // NODES)
                           for first in range(0, PLAYED, each)], environment))
     job.ask("cairn")  # layouts are told once
     runs = [job.ask("cairn") for _ in range(lab.pairs_wanted)]

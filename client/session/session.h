@@ -87,8 +87,9 @@ bool cairn_client_u64_of(const json_t *message, const char *field, uint64_t *ret
 #define CAIRN_CLIENT_SLOTS 4 /* concurrent reads in the window */
 #define CAIRN_CLIENT_TIMEOUT_MS 60000
 #define CAIRN_CLIENT_WAIT_STAGED_MS 30000
-/* Added to the session's `bytes`: a tensors header and the padding between shards. */
-#define CAIRN_CLIENT_HEADER_BYTES (2 * CAIRN_MIB)
+/* Added to the session's `bytes`: a tensors header and the padding between shards. Less than a
+ * slab's unit (2 MiB), so that a rank of up to 256 KiB takes one unit for a save, and not two. */
+#define CAIRN_CLIENT_HEADER_BYTES (2 * CAIRN_MIB - 256 * CAIRN_KIB)
 
 /* A sent call that awaits its answer; on its caller's stack. */
 struct cairn_client_pending {

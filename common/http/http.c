@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "common/clock.h"
 #include "common/http/inside.h"
@@ -23,12 +24,47 @@ static void start_curl(void) {
     curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
+/* ---- certificates ---- */
+
+/* Debian, Ubuntu, Arch, Gentoo; Fedora, RHEL; openSUSE; Alpine, the BSDs. */
+static const char *const ca_files[] = {
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+};
+
+static const char *variable(const char *name) {
+    const char *value = getenv(name);
+    return value && value[0] ? value : NULL;
+}
+
+const char *cairn_http_system_ca(const char *built_in, const char *const *files, size_t count) {
+    const char *named = variable("SSL_CERT_FILE");
+    if (named) return named;
+    if (built_in && access(built_in, R_OK) == 0) return NULL;
+    for (size_t i = 0; i < count; i++)
+        if (access(files[i], R_OK) == 0) return files[i];
+    return NULL;
+}
+
 /* ---- engine ---- */
 
 static enum cairn_code copy_option(const char *text, char **ret, struct cairn_error *err) {
     *ret = text ? strdup(text) : NULL;
     return text && !*ret ? cairn_fail(err, CAIRN_NO_MEMORY, "no memory for http options")
                          : CAIRN_OK;
+}
+
+/* Variables count where the caller names no bundle: what it names is the only one. */
+static enum cairn_code copy_certificates(struct cairn_http_engine *engine,
+                                         struct cairn_error *err) {
+    const char *bundle = engine->options.ca_bundle;
+    if (bundle) return copy_option(bundle, &engine->ca_bundle, err);
+    const char *built_in = curl_version_info(CURLVERSION_NOW)->cainfo;
+    bundle = cairn_http_system_ca(built_in, ca_files, CAIRN_COUNT(ca_files));
+    CAIRN_TRY(copy_option(bundle, &engine->ca_bundle, err));
+    return copy_option(variable("SSL_CERT_DIR"), &engine->ca_folder, err);
 }
 
 enum cairn_code cairn_http_engine_new(const struct cairn_http_options *options,
@@ -44,7 +80,7 @@ enum cairn_code cairn_http_engine_new(const struct cairn_http_options *options,
                                ? CAIRN_OK
                                : cairn_fail(err, CAIRN_NO_MEMORY, "libcurl gives no multi handle");
     if (options) engine->options = *options;
-    if (!code) code = copy_option(engine->options.ca_bundle, &engine->ca_bundle, err);
+    if (!code) code = copy_certificates(engine, err);
     if (!code) code = copy_option(engine->options.interface_name, &engine->interface_name, err);
     if (!code) code = copy_option(engine->options.congestion, &engine->congestion, err);
     if (code) {
@@ -86,6 +122,7 @@ void cairn_http_engine_free(struct cairn_http_engine *engine) {
     if (engine->multi) curl_multi_cleanup(engine->multi);
     free(engine->sockets);
     free(engine->ca_bundle);
+    free(engine->ca_folder);
     free(engine->interface_name);
     free(engine->congestion);
     free(engine);

@@ -33,7 +33,7 @@ struct cairn_http_options {     /* a zeroed struct gives the defaults */
     uint32_t connect_ms;        /* 0 = 5,000 */
     bool verbose_trace;         /* redacted protocol lines to the debug log */
     bool refuses_link_local;    /* CAIRN_FORBIDDEN for names that resolve to link-local addresses */
-    const char *ca_bundle;      /* NULL: the system's bundle */
+    const char *ca_bundle;      /* NULL: SSL_CERT_FILE and SSL_CERT_DIR, else the system's */
     const char *interface_name; /* NULL: any interface */
     const char *congestion;     /* TCP_CONGESTION, benches only */
 };

@@ -124,7 +124,9 @@ TAILQ_HEAD(cairn_http_transfers, cairn_http_transfer);
 struct cairn_http_engine {
     CURLM *multi;
     struct cairn_http_options options;
-    char *ca_bundle, *interface_name, *congestion;
+    char *ca_bundle; /* the options', else the system's; NULL: libcurl's own */
+    char *ca_folder; /* SSL_CERT_DIR; NULL: libcurl's own */
+    char *interface_name, *congestion;
     struct cairn_http_transfers active, waiting, idle;
     uint32_t active_count, waiting_count;
     LIST_HEAD(, cairn_http_link) links; /* busy and idle */
@@ -162,6 +164,11 @@ enum cairn_code cairn_http_reply_judge(const struct cairn_http_transfer *transfe
                                        struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- http.c ---- */
+
+/* The system's file of CA certificates: SSL_CERT_FILE; NULL, which leaves it to libcurl, where the
+ * file that libcurl was built with is there; else the first of `files` that is. A libcurl that
+ * travels with Cairn in a wheel was built on another distribution, which has its file elsewhere. */
+const char *cairn_http_system_ca(const char *built_in, const char *const *files, size_t count);
 
 /* Ends a request; the only function that does. error: the failure. */
 void cairn_http_end(struct cairn_http_transfer *transfer, enum cairn_code code,

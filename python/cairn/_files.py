@@ -15,6 +15,7 @@ import io
 import os
 import re
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from . import _lib, errors
@@ -139,7 +140,7 @@ class Folder:
         if alone:
             with self._one_commit:
                 if own > self._covered:  # else the commit of another thread's file had it
-                    self._join()
+                    self.join()
                     with self._lock:
                         covers = self._closed
                     self.commit(keep=True)
@@ -151,7 +152,7 @@ class Folder:
         with self._lock:
             return 0 < self._covered == self._closed and not self.opened
 
-    def _join(self) -> None:
+    def join(self) -> None:
         """Files that a committed version of the step has already stay in it, also where another process wrote them."""
         if self._joined or self.run.world_size != 1:
             return
@@ -174,6 +175,17 @@ class Folder:
                         if self.files.setdefault(name, fd) != fd:
                             os.close(fd)
         self._joined = True
+
+    def change(self, change: Callable[[], object]) -> None:
+        """Of files that a version has already: another version takes its place, with its files changed."""
+        with self._one_commit:
+            self.join()
+            with self._lock:
+                change()
+                self._closed += 1
+                covers = self._closed
+            self.commit(keep=True)
+            self._covered = covers
 
     def dropped(self, name: str) -> None:
         """A file that was not written to its end."""

@@ -17,8 +17,9 @@ from ._state import TREE, VALUES, Flat, dump, flatten
 
 # Below this a replicated tensor is saved by each rank: that costs less than to agree on who saves it.
 SHARED_BYTES_MIN = 64 * 1024
-# What a save needs beside its elements: the header of a shard, and of each tensor its entry there.
-_HEADER_BYTES, _ENTRY_BYTES = 4 << 20, 512
+# What a save needs beside its elements: of each tensor and item an entry in the header of the shard, and its name there
+# (twice where safetensors does not know its type). The rest of a header is in what libcairn adds to a session's memory.
+_ENTRY_BYTES, _NAMES = 512, 2
 _PIECE_BYTES = ctypes.sizeof(_lib.Piece)
 # A whole piece in one call, where setting its fields one by one takes thrice as long: _lib.Piece, with addresses as numbers.
 _PIECE = struct.Struct("@NPPIPiPiPPPQPPPiPPQiIP")
@@ -104,6 +105,7 @@ class Pieces:
         for row, (name, other) in enumerate(flat.aliases.items(), len(self.names)):
             self._alias(self.structs[row], name, other, flat.arrays[other])
         self.splits = Splits(groups, self.structs)
+        self._name_bytes = _NAMES * (ctypes.sizeof(self._texts[0]) + sum(map(len, self.aliases)))
         self.bytes = sum(source.bytes for _, source in rows)
 
     def _u64s(self, values: tuple[int, ...]) -> Any:
@@ -174,7 +176,7 @@ class Pieces:
             piece.stream = source.stream
 
     def needed(self, items: int, item_bytes: int) -> int:
-        return self.bytes + item_bytes + _HEADER_BYTES + _ENTRY_BYTES * (self.count + items)
+        return self.bytes + item_bytes + self._name_bytes + _ENTRY_BYTES * (self.count + items)
 
 
 class Prepared:

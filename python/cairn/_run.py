@@ -33,6 +33,10 @@ log = logging.getLogger("cairn")
 OnExists = Literal["error", "new-version", "supersede"]
 WhenBusy = Literal["wait", "skip", "error"]
 _TIMEOUT_S = 60.0
+# Memory comes in whole units, of which libcairn's headers take part of the first (client/session/session.h): to ask for
+# less would only bring the next larger save to ask again.
+_UNIT_BYTES, _FIRST_BYTES = 2 << 20, 256 << 10
+_RAW_PADDING_BYTES = 64
 # How long a lease that was given back may still be known to the server.
 _RELEASE_S = 2.0
 
@@ -48,6 +52,10 @@ def parse_name(name: str) -> tuple[str, str | None]:
     if len(rest.split("/")) != 2 or not all(rest.split("/")):
         raise errors.make(f"{name!r} names no run", code="invalid", hint="a run is `project/run`")
     return rest, ref
+
+
+def _whole_units(bytes: int) -> int:
+    return _FIRST_BYTES + -(-max(0, bytes - _FIRST_BYTES) // _UNIT_BYTES) * _UNIT_BYTES
 
 
 class Run:
@@ -177,7 +185,9 @@ class Run:
 
     def fence_before(self, optimizer: Any) -> Any:
         """Calls fence() before each step of a torch optimizer; returns the handle that removes it."""
-        return optimizer.register_step_pre_hook(lambda *_: self.fence())
+        def fence(*_: Any) -> None:
+            self.fence()
+        return optimizer.register_step_pre_hook(fence)
 
     def _await_staged(self, save: Save) -> None:
         try:
@@ -260,7 +270,7 @@ class Run:
     def _reserve(self, bytes: int, save: Save | None) -> None:
         if bytes <= self._reserved:
             return
-        wanted = bytes + bytes // 8
+        wanted = _whole_units(bytes + bytes // 8)
         _lib.call("cairn_session_reserve", self._handle, wanted, 0, 0, **(save._context() if save else {}))
         self._reserved = wanted
 
@@ -566,7 +576,8 @@ class RawSave:
 
     def _stage(self) -> None:
         run, save, context = self.run, self.save, self.save._context()
-        run._reserve(sum(part.bytes for part in self._parts.values()) + (1 << 20), save)
+        if self._parts:
+            run._reserve(sum(part.bytes + _RAW_PADDING_BYTES for part in self._parts.values()), save)
         run._begin(save, self._options)
         for name, part in self._parts.items():
             _lib.call("cairn_save_raw", save._handle, _lib.text(name), part.pointer, part.bytes, **context)

@@ -181,14 +181,18 @@ def _root_of(mesh: Any) -> Any:
     return _mesh_resources.get_root_mesh(mesh)
 
 
+def _numbers(ranks: Any) -> list[int]:
+    return ranks.flatten().tolist()
+
+
 def _group_of(place: Held, larger: Iterable[Any], seen: set[int]) -> tuple[str, int, int] | None:
     mesh, coordinate = place.mesh, place.mesh.get_coordinate()
     found = (_copies(mesh, base, seen) for base in larger)
-    ranks = max(found, key=lambda ranks: (ranks.shape[0], ranks.flatten().tolist()))
+    ranks = max(found, key=lambda ranks: (ranks.shape[0], _numbers(ranks)))
     for d in reversed(range(mesh.ndim)):
         if d not in place.replicated:
             ranks = ranks.select(d + 1, coordinate[d])
-    members = sorted(ranks.flatten().tolist())
+    members = sorted(_numbers(ranks))
     if len(members) == 1:
         return None
     return _name_of(members), members.index(int(mesh.mesh[tuple(coordinate)])), len(members)
@@ -198,14 +202,14 @@ def _copies(mesh: Any, base: Any, seen: set[int]) -> torch.Tensor:
     """The ranks of the mesh and of its copies in a larger one: copies first, then the mesh's own dimensions."""
     ranks, at = base.mesh, base.get_coordinate()
     alone = mesh.mesh.unsqueeze(0)
-    own = None if at is None else _dimensions_of(mesh.mesh.flatten().tolist(), ranks, at)
+    own = None if at is None else _dimensions_of(_numbers(mesh.mesh), ranks, at)
     if own is None:
         return alone
     names, copies = base.mesh_dim_names or ("",) * ranks.ndim, []
     for d in reversed(range(ranks.ndim)):
         if d in own:
             continue
-        line = _along(ranks, at, [d]).tolist()
+        line = _numbers(_along(ranks, at, [d]))
         if len(line) > 1 and (seen.issuperset(line) or _DATA_PARALLEL.search(names[d])):
             copies.insert(0, d)
     ranks = _along(ranks, at, [*copies, *own])
@@ -226,7 +230,7 @@ def _dimensions_of(own: list[int], ranks: torch.Tensor, at: Any) -> list[int] | 
     wide = [d for d in range(ranks.ndim) if ranks.shape[d] > 1]
     for number in range(len(wide) + 1):
         for chosen in itertools.combinations(wide, number):
-            if _along(ranks, at, list(chosen)).flatten().tolist() == own:
+            if _numbers(_along(ranks, at, list(chosen))) == own:
                 return list(chosen)
     return None
 

@@ -168,11 +168,28 @@ class CairnStorage(Storage):
         folder, _ = self._split(path)
         self._writing(folder, make=True)
 
+    def _of_committed(self, folder: str, file: str) -> _files.Folder | None:
+        """To change a file of a committed checkpoint that nobody writes; None: it has none of that name, or of several ranks."""
+        if self._is_temporary(folder) or self._config.world_size != 1:
+            return None
+        found = self._committed(folder)
+        files = self._writing(folder, make=True) if found and file in found.shards else None
+        if files:
+            files.join()
+        return files
+
     def delete(self, path: pathlib.Path) -> None:
         folder, file = self._split(path)
         writing = self._writing(folder, make=False)
-        if not writing or not writing.remove(file):
+        if writing and writing.remove(file):
+            return
+        committed = None if writing else self._of_committed(folder, file)
+        if not committed:
             raise FileNotFoundError(str(path))
+        if len(committed.files) > 1:
+            committed.change(lambda: committed.remove(file))
+        else:
+            self.rmdir(pathlib.Path(folder))
 
     def rmdir(self, path: pathlib.Path) -> None:
         folder, _ = self._split(path)
@@ -187,11 +204,16 @@ class CairnStorage(Storage):
         to_folder, to_file = self._split(dst_path)
         writing = self._writing(folder, make=False)
         if file:
-            if not writing or folder != to_folder:
+            committed = None if writing or folder != to_folder else self._of_committed(folder, file)
+            files = writing or committed
+            if not files or folder != to_folder:
                 raise FileNotFoundError(str(src_path))
-            if any(name.startswith(to_file + "/") for name in writing.files):
+            if any(name.startswith(to_file + "/") for name in files.files):
                 raise IsADirectoryError(str(dst_path))
-            writing.rename(file, to_file)
+            if committed:
+                committed.change(lambda: committed.rename(file, to_file))
+            else:
+                files.rename(file, to_file)
             return
         if not writing or self._step(folder) != self._step(to_folder):
             raise FileNotFoundError(f"{src_path}: nothing is being written there, or {dst_path} is another step")

@@ -169,6 +169,16 @@ TEST(memory_that_is_reserved_beside_the_training_is_mapped_whole_before_the_firs
     EXPECT_EQ_U64(slabs_have("Rss"), slabs_have("Size"));
 }
 
+TEST(a_rank_that_saves_little_takes_one_unit_of_memory_for_a_save) {
+    OPEN(NULL, 1, 256 * CAIRN_KIB);
+    EXPECT_EQ_U64(slabs_have("Size"), 2 * 2048); /* one for each of two saves */
+    REQUIRE_OK(save(&team, 0, 1, 256 * CAIRN_KIB, &err));
+    REQUIRE_OK(team_commit(&team, &err));
+    EXPECT(is_source(&team, "1", 256 * CAIRN_KIB, &err));
+    REQUIRE_OK(cairn_session_reserve(team.sessions[0], 257 * CAIRN_KIB, 0, 0, &err));
+    EXPECT_EQ_U64(slabs_have("Size"), 2 * 4096);
+}
+
 TEST(memory_that_is_not_to_be_had_beside_the_training_is_said_by_the_session_and_the_stage) {
     OPEN("32MiB", 1, 0);
     enum cairn_code code = CAIRN_OK;

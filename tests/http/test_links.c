@@ -195,6 +195,64 @@ TEST(requests_one_after_another_go_over_one_link) {
     }
 }
 
+/* ---- whom it believes ---- */
+
+/* A request of a new engine, to which the caller names this bundle. */
+static enum cairn_code ask(struct cairn_peer *peer, const char *bundle,
+                           enum cairn_http_tls_fault *ret, struct cairn_error *err) {
+    CAIRN_AUTO(buf) reply = {0};
+    struct cairn_http_request request = get_of(peer, &reply);
+    const struct cairn_http_options options = {.ca_bundle = bundle};
+    cairn_http_engine_free(peer->engine);
+    peer->engine = NULL;
+    CAIRN_TRY(cairn_http_engine_new(&options, &peer->engine, err));
+    enum cairn_code code = cairn_http_perform(peer->engine, &request, err);
+    *ret = request.tls_fault;
+    return code;
+}
+
+TEST(without_a_bundle_a_peer_is_believed_by_the_file_that_ssl_cert_file_names, err) {
+    struct cairn_certificate other;
+    enum cairn_http_tls_fault fault;
+    CAIRN_AUTO(peer) peer = {0};
+    REQUIRE(open_peer(&peer, answer_all, true));
+    cairn_certificate_make("other", "IP:127.0.0.1", -3600, 3600, &other);
+    const char *named = getenv("SSL_CERT_FILE"), *before = named ? TEXT("%s", named) : NULL;
+    setenv("SSL_CERT_FILE", peer.certificate.certificate, 1);
+    EXPECT_CODE(ask(&peer, NULL, &fault, &err), CAIRN_OK);
+    EXPECT_CODE(ask(&peer, other.certificate, &fault, &err), CAIRN_FORBIDDEN);
+    EXPECT_EQ_U64(fault, CAIRN_HTTP_TLS_AUTHORITY);
+    setenv("SSL_CERT_FILE", other.certificate, 1);
+    EXPECT_CODE(ask(&peer, NULL, &fault, &err), CAIRN_FORBIDDEN);
+    EXPECT_CODE(ask(&peer, peer.certificate.certificate, &fault, &err), CAIRN_OK);
+    setenv("SSL_CERT_FILE", "/nonexistent/ca.pem", 1);
+    EXPECT_CODE(ask(&peer, NULL, &fault, &err), CAIRN_INVALID);
+    EXPECT_EQ_U64(fault, CAIRN_HTTP_TLS_FILE);
+    unsetenv("SSL_CERT_FILE");
+    EXPECT_CODE(ask(&peer, NULL, &fault, &err), CAIRN_FORBIDDEN);
+    if (before) setenv("SSL_CERT_FILE", before, 1);
+}
+
+TEST(where_libcurl_has_no_file_of_certificates_the_first_of_the_systems_is_taken) {
+    struct cairn_certificate made;
+    cairn_certificate_make("made", "IP:127.0.0.1", -3600, 3600, &made);
+    const char *const files[] = {"/nonexistent/a.pem", made.certificate, made.key};
+    const char *named = getenv("SSL_CERT_FILE"), *before = named ? TEXT("%s", named) : NULL;
+    unsetenv("SSL_CERT_FILE");
+    EXPECT(cairn_http_system_ca("/nonexistent/b.pem", files, 3) == files[1]);
+    EXPECT(cairn_http_system_ca(NULL, files, 3) == files[1]);
+    EXPECT(cairn_http_system_ca(made.key, files, 3) == NULL); /* libcurl's own is there */
+    EXPECT(cairn_http_system_ca("/nonexistent/b.pem", files, 1) == NULL);
+    setenv("SSL_CERT_FILE", "", 1);
+    EXPECT(cairn_http_system_ca(NULL, files, 3) == files[1]);
+    if (before)
+        setenv("SSL_CERT_FILE", before, 1);
+    else
+        unsetenv("SSL_CERT_FILE");
+}
+
+/* ---- replies that nobody asked for ---- */
+
 #define TALK_BYTES 20000
 
 /* Both at once and, over TLS, in records of their own: the second waits within OpenSSL when the

@@ -259,6 +259,39 @@ class Frameworks(package.Worlds):
                 manager.close()
             """, world, f"{self.name}-{world}")
 
+    @only_with("torch_checkpointing")
+    def test_files_of_a_committed_checkpoint_of_torch_checkpointing_are_renamed_and_deleted(self):
+        """As its consolidation replaces a file: written under another name, and renamed."""
+        for part in ("first", "second"):
+            self.program("""
+                import sys
+                from pathlib import Path
+                import cairn
+                from cairn.torch_checkpointing import CairnStorageConfig
+                name, part = sys.argv[1:]
+                storage = CairnStorageConfig(name).create_storage()
+                file, other, folder = Path("step_3/model"), Path("step_3/.model.tmp"), Path("step_3")
+                if part == "first":
+                    for data in (b"one", b"two"):
+                        storage.write(other, data)
+                        storage.rename(other, file)
+                        assert storage.ls(folder) == ["model"] and storage.read(file) == data, storage.ls(folder)
+                    storage.write(Path("step_3/more"), b"more")
+                else:  # another process has none of its files
+                    storage.rename(Path("step_3/more"), Path("step_3/rest"))
+                    assert storage.ls(folder) == ["model", "rest"] and storage.read(Path("step_3/rest")) == b"more"
+                    storage.delete(file)
+                    assert not storage.exists(file) and storage.ls(folder) == ["rest"]
+                    for missing in (storage.delete, lambda path: storage.rename(path, other)):
+                        try:
+                            missing(file)
+                        except FileNotFoundError:
+                            continue
+                        raise SystemExit("it is not there")
+                    storage.delete(Path("step_3/rest"))
+                    assert not storage.exists(folder)
+            """, self.name, part)
+
     @only_with("torchtitan", "tyro", "fsspec")
     def test_torchtitan_saves_and_resumes_by_the_url_of_its_folder(self):
         ranks.run("""

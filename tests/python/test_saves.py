@@ -49,6 +49,32 @@ class Saves(package.Worlds):
         self.assertEqual((w.tolist(), inner.tolist(), state["inner"]["step"], state["inner"]["values"][0]),
                          ([1, 2], [3], 5, 1))
 
+    def slabs(self):
+        """Bytes of the memory for saves that this process has mapped."""
+        with open("/proc/self/maps", encoding="utf-8") as maps:
+            rows = [line.split()[0].split("-") for line in maps if "memfd:cairn-slab" in line]
+        return sum(int(end, 16) - int(start, 16) for start, end in rows)
+
+    def test_a_small_state_takes_one_unit_of_memory_for_each_of_two_saves(self):
+        before, run = self.slabs(), self.opened()
+        run.save(1, {"w": floats(*range(2000)), "notes": ["x" * 100] * 20, "step": 1})
+        self.assertEqual(self.slabs() - before, 2 * (2 << 20))
+
+    def test_a_save_of_files_alone_takes_no_memory(self):
+        before, run = self.slabs(), self.opened()
+        path = self.folder / "a"
+        path.write_bytes(b"x" * 1000)
+        with run.save(1) as raw:
+            raw.put_file("a", path)
+        raw.committed.result(60)
+        self.assertEqual(self.slabs() - before, 0)
+
+    def test_names_of_tensors_may_be_long(self):
+        run = self.opened()
+        state = {f"{row:04}-{chr(252) * 400}": floats(row) for row in range(3000)}
+        run.save(1, state)
+        self.assertEqual(len(run.at(1).load()), 3000)
+
     def test_sources_may_change_as_soon_as_the_call_returns(self):
         run = self.opened()
         weights = array.array("B", b"\1" * (8 << 20))
