@@ -181,7 +181,9 @@ void cairn_http_set_connection(struct cairn_http_dial *dial, CURL *easy) {
     /* A store's name has many addresses; a shared first answer would send all to one machine. */
     curl_easy_setopt(easy, CURLOPT_DNS_SHUFFLE_ADDRESSES, 1L);
     if (engine->ca_bundle) curl_easy_setopt(easy, CURLOPT_CAINFO, engine->ca_bundle);
-    if (engine->ca_folder) curl_easy_setopt(easy, CURLOPT_CAPATH, engine->ca_folder);
+    /* With a bundle of the caller's, the folder that libcurl was built with is trusted no more. */
+    if (engine->ca_folder || engine->options.ca_bundle)
+        curl_easy_setopt(easy, CURLOPT_CAPATH, engine->ca_folder);
     if (engine->interface_name) curl_easy_setopt(easy, CURLOPT_INTERFACE, engine->interface_name);
 }
 

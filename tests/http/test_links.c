@@ -7,6 +7,8 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <openssl/ssl.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/time.h>
 
@@ -231,6 +233,51 @@ TEST(without_a_bundle_a_peer_is_believed_by_the_file_that_ssl_cert_file_names, e
     unsetenv("SSL_CERT_FILE");
     EXPECT_CODE(ask(&peer, NULL, &fault, &err), CAIRN_FORBIDDEN);
     if (before) setenv("SSL_CERT_FILE", before, 1);
+}
+
+/* A thread whose folder of the system's certificates has the peer's. */
+struct believer {
+    struct cairn_peer *peer;
+    const char *bundle, *folder;
+    bool mounted;
+    enum cairn_code code;
+};
+
+static void *ask_with_folder(void *owner) {
+    struct believer *believer = owner;
+    enum cairn_http_tls_fault fault;
+    struct cairn_error err = {0};
+    const char *system = curl_version_info(CURLVERSION_NOW)->capath;
+    believer->mounted = system && unshare(CLONE_NEWNS) == 0 &&
+                        mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+                        mount(believer->folder, system, NULL, MS_BIND, NULL) == 0;
+    if (believer->mounted) believer->code = ask(believer->peer, believer->bundle, &fault, &err);
+    return NULL;
+}
+
+static bool believes(struct believer *believer) {
+    pthread_t thread;
+    return pthread_create(&thread, NULL, ask_with_folder, believer) == 0 &&
+           pthread_join(thread, NULL) == 0 && believer->mounted;
+}
+
+TEST(with_a_bundle_the_systems_folder_is_believed_no_more) {
+    CAIRN_AUTO(peer) peer = {0};
+    REQUIRE(open_peer(&peer, answer_all, true));
+    const char *folder = TEXT("%s/folder", cairn_test_folder());
+    const char *bundle = TEXT("%s/bundle.pem", cairn_test_folder());
+    /* The folder hides Debian's file of all authorities, which lies in it. */
+    const char *make = TEXT("mkdir '%s' && cd '%s' && cp '%s' peer.pem && openssl rehash . && "
+                            "cp '%s' '%s' && cp '%s' ca-certificates.crt",
+                            folder, folder, peer.certificate.certificate,
+                            curl_version_info(CURLVERSION_NOW)->cainfo, bundle, bundle);
+    if (system(make) != 0) SKIP("no openssl command, or no system's authorities");
+    struct believer believer = {&peer, NULL, folder, false, CAIRN_OK};
+    if (!believes(&believer)) SKIP("mounting needs root, and libcurl a folder of certificates");
+    EXPECT_EQ_U64(believer.code, CAIRN_OK);
+    believer.bundle = bundle;
+    REQUIRE(believes(&believer));
+    EXPECT_EQ_U64(believer.code, CAIRN_FORBIDDEN);
 }
 
 TEST(where_libcurl_has_no_file_of_certificates_the_first_of_the_systems_is_taken) {
