@@ -251,7 +251,8 @@ TEST(a_cancelled_request_is_done_once_and_says_if_it_may_have_been_applied) {
     EXPECT(!put.ambiguous);
 }
 
-/* Of 9 bytes 3 are sent a second: the first put has until 4.5 s, and from 3 to 6 it is the other's turn. */
+/* Of 9 bytes 3 are sent a second: the first put has until 4.5 s, and from 3 to 6 the other one has
+ * its turn. */
 TEST(a_deadline_that_ends_the_wait_for_the_next_try_names_the_altered_body_and_not_the_time) {
     struct cairn_store_s3_options options = {.deadline_ms = 60000, .bandwidth_bytes_per_s = 3};
     RIG(options, {400, "", ERROR_BODY("BadDigest")}, {-1, "", ""});
