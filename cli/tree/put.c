@@ -395,7 +395,8 @@ static const struct cli_flag put_flags[] = {
      "Leave out what matches, as a line of .gitignore does; again for others. A file .cairnignore "
      "at the root of PATH has such lines, too."},
     {"detach", 0, CLI_SWITCH, CLI_AT(detach), 0, NULL,
-     "Return when the node's uploader has the files open; it goes on. See cairn wait."},
+     "Return when the node's uploader has the files open; it sends them as long as it runs. See "
+     "cairn wait."},
 };
 
 static enum cairn_code describe_put(void *owner, struct cairn_save *save,

@@ -245,9 +245,10 @@ static enum cairn_code report(const struct cli_save_tree *job, const struct cli_
     if (cli->output == CLI_NAME) {
         puts(status->version);
     } else if (cli->output == CLI_TABLE && cli->detach) {
-        printf("handed over %s as %s: the uploader goes on, the files must stay as they are; "
-               "cairn wait %s\n",
-               job->ref, status->version, job->ref);
+        printf(
+            "handed over %s as %s: until it is committed the files must stay as they are and the "
+            "uploader must run (restarted, it has them no more); cairn wait %s\n",
+            job->ref, status->version, job->ref);
     } else if (cli->output == CLI_TABLE) {
         printf("committed %s as %s: %s, %s, ", job->ref, status->version,
                cairn_counted(tree->count, "file").text, cli_size(tree->total_bytes).text);
