@@ -31,6 +31,8 @@ static enum cairn_code open_one(struct cairn_team *team, uint64_t bytes, const c
     struct cairn_open_options options = team_options(team, 0);
     options.bytes = bytes;
     options.job = job;
+    options.wait_staged_ms =
+        HANG_MS; /* what the job before has staged is waited for, however long */
     options.copy_threads = 2;
     return cairn_open(&options, &team->sessions[0], NULL, err);
 }
@@ -596,6 +598,7 @@ TEST(a_session_that_is_renewed_before_the_fence_waits_for_the_copy_and_its_save_
     AUTO_SAVE *save = NULL;
     struct renewing renewing = {.session = team.sessions[0], .options = team_options(&team, 0)};
     renewing.options.bytes = FILL_BYTES;
+    renewing.options.wait_staged_ms = HANG_MS;
     renewing.options.job = "job-2";
     REQUIRE_OK(begin_standing(team.sessions[0], 0, &own, &save, &err));
     AWAIT(atomic_load(&own.stands));
