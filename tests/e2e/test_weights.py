@@ -21,7 +21,7 @@ class SlowNode(World):
 
 class Weights(unittest.TestCase):
     def setUp(self):
-        self.world = SlowNode(nodes=2, uploader_arguments=["--heartbeat", "100ms", "--part-size", "1MiB"], case=self)
+        self.world = SlowNode(nodes=2, uploader_arguments=["--heartbeat", "1s", "--part-size", "1MiB"], case=self)
 
     def opened(self, job):
         """What a new attempt of the run is told; its ranks come to the nodes that they had."""
@@ -40,6 +40,7 @@ class Weights(unittest.TestCase):
         return {item["node"]: item["uploader"].get("upload_bytes_per_s", 0) for item in items}
 
     def test_a_slow_node_is_given_less_from_the_next_attempt_on(self):
+        # node-0 sends all that its ranks save between two heartbeats
         Job(self.world, "one", RANKS, [1], run=RUN, rows=24).succeeds()
         wait_until(lambda: all(self.rates().get(f"node-{node}", 0) for node in range(2)), 20)
         rates = self.rates()

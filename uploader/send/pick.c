@@ -163,7 +163,7 @@ static bool make_sending(struct cairn_up_sender *sender, struct cairn_up_shard *
     fill_request(sending);
     mark_notes(sending);
     shard->queue.in_flight++;
-    if (sending->carries) shard->queue.bodies_in_flight++;
+    if (sending->carries) cairn_up_queue_body_begins(sender->send->queue, shard);
     CAIRN_ASSERT(shard->queue.bodies_in_flight <= shard->queue.in_flight);
     **tail = sending;
     *tail = &sending->next;
@@ -327,13 +327,12 @@ static void refuse(struct cairn_up_sender *sender, struct cairn_up_sending *send
     struct cairn_up_shard *shard = sending->shard;
     cairn_lock_take(&sender->send->queue->lock);
     CAIRN_ASSERT(shard->queue.in_flight > 0);
-    CAIRN_ASSERT(!sending->carries || shard->queue.bodies_in_flight > 0);
     cairn_multipart_unsent(&shard->queue.mp, &sending->action);
     if (sending->read_into) sender->reading = false;
     cairn_up_shard_give_up_locked(sender->send->queue, shard, why);
     if (sending->buffer) cairn_up_pool_give(&sender->send->queue->pool, sending->buffer);
     shard->queue.in_flight--;
-    if (sending->carries) shard->queue.bodies_in_flight--;
+    if (sending->carries) cairn_up_queue_body_ends(sender->send->queue, shard, 0);
     cairn_lock_give(&sender->send->queue->lock);
     cairn_up_sending_free(sending);
 }

@@ -171,9 +171,10 @@ static void finish_one(struct cairn_up_sender *sender, struct cairn_up_sending *
     if (is_gap(&sending->request)) send->queue->locked.admitted = false;
     if (sending->buffer) cairn_up_pool_give(&send->queue->pool, sending->buffer);
     CAIRN_ASSERT(shard->queue.in_flight > 0);
-    CAIRN_ASSERT(!sending->carries || shard->queue.bodies_in_flight > 0);
     shard->queue.in_flight--;
-    if (sending->carries) shard->queue.bodies_in_flight--;
+    if (sending->carries)
+        cairn_up_queue_body_ends(send->queue, shard,
+                                 sending->request.code ? 0 : sending->action.length);
     bool giving_up = shard->queue.upload == CAIRN_UP_UPLOAD_ENDING;
     cairn_lock_give(&send->queue->lock);
     if (sending->carries) CAIRN_CRASHPOINT("uploader.part.done");

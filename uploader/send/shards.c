@@ -543,6 +543,30 @@ void cairn_up_queue_wake_due(struct cairn_up_queue *queue) {
     queue->due = false;
 }
 
+void cairn_up_queue_body_begins(struct cairn_up_queue *queue, struct cairn_up_shard *shard) {
+    shard->queue.bodies_in_flight++;
+    if (!queue->locked.bodies.in_flight++) queue->locked.bodies.since_us = cairn_mono_us();
+}
+
+void cairn_up_queue_body_ends(struct cairn_up_queue *queue, struct cairn_up_shard *shard,
+                              uint64_t sent_bytes) {
+    CAIRN_ASSERT(shard->queue.bodies_in_flight > 0);
+    CAIRN_ASSERT(queue->locked.bodies.in_flight > 0);
+    shard->queue.bodies_in_flight--;
+    queue->locked.bodies.sent_bytes += sent_bytes;
+    if (--queue->locked.bodies.in_flight) return;
+    queue->locked.bodies.us += cairn_mono_us() - queue->locked.bodies.since_us;
+}
+
+struct cairn_up_sent cairn_up_queue_sent(struct cairn_up_queue *queue) {
+    CAIRN_HOLD(&queue->lock);
+    struct cairn_up_sent ret = {.us = queue->locked.bodies.us,
+                                .bytes = queue->locked.bodies.sent_bytes,
+                                .sending = queue->locked.bodies.in_flight > 0};
+    if (ret.sending) ret.us += cairn_mono_us() - queue->locked.bodies.since_us;
+    return ret;
+}
+
 void cairn_up_queue_admit(struct cairn_up_queue *queue) {
     cairn_lock_take(&queue->lock);
     bool doubted = cairn_store_may_move(queue->up->store) && CAIRN_RULE(Q55);

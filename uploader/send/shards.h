@@ -69,6 +69,11 @@ struct cairn_up_queue {
         bool stopping;
         bool offers_over; /* offers of an earlier process are no longer awaited (Q17) */
         bool admitted;    /* the store was checked, without a gap since */
+        struct {
+            uint32_t in_flight;
+            uint64_t since_us;       /* mono clock: at least one is in flight since */
+            uint64_t us, sent_bytes; /* how long there was one, but for since_us; acknowledged */
+        } bodies;                    /* requests that carry bytes of shards */
     } locked;
 };
 
@@ -81,6 +86,19 @@ void cairn_up_queue_add_worker(struct cairn_up_queue *queue, struct cairn_store_
 void cairn_up_queue_wake(struct cairn_up_queue *queue);
 /* Wakes senders if handled frames set `due`. The socket's thread. */
 void cairn_up_queue_wake_due(struct cairn_up_queue *queue);
+
+/* A request that carries bytes of this shard is picked; it is over, and the store acknowledged so
+ * many. With upload_queue held. */
+void cairn_up_queue_body_begins(struct cairn_up_queue *queue, struct cairn_up_shard *shard);
+void cairn_up_queue_body_ends(struct cairn_up_queue *queue, struct cairn_up_shard *shard,
+                              uint64_t sent_bytes);
+/* How long such requests were in flight until now, those at once counted once, and what the store
+ * acknowledged of them: the quotient is this node's upload rate, however short its saves are. */
+struct cairn_up_sent {
+    uint64_t us, bytes;
+    bool sending; /* one is in flight now */
+};
+struct cairn_up_sent cairn_up_queue_sent(struct cairn_up_queue *queue);
 
 /* Allows picking: the store is the one of the grants. Called at start and after each gap. Uploads
  * in flight on a mount are listed before they continue. */

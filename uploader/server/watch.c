@@ -16,6 +16,7 @@
 #include "uploader/journal/journal.h"
 #include "uploader/partner/partner.h"
 #include "uploader/port/port.h"
+#include "uploader/send/shards.h"
 #include "uploader/server/calls.h"
 #include "uploader/server/outbox.h"
 
@@ -53,10 +54,9 @@ struct cairn_up_watch {
         char catalog[CAIRN_UUID_TEXT_BYTES];
         uint64_t generation;
         bool complained;
-    } heard;                     /* the heartbeat's thread */
-    struct cairn_up_rate {       /* this node's upload rate; the heartbeat's thread */
-        uint64_t beat_ms, bytes; /* at the last heartbeat */
-        bool busy;               /* there was something to send */
+    } heard;               /* the heartbeat's thread */
+    struct cairn_up_rate { /* this node's upload rate; the heartbeat's thread */
+        struct cairn_up_sent measured;
         uint64_t per_second, told;
     } rate;
     struct { /* last reported slabs and queue; the heartbeat's thread */
@@ -75,34 +75,22 @@ struct cairn_up_watch {
 
 #define LAST_MS 2000 /* a stopping uploader waits no longer for the last heartbeat */
 
-/* Reports why sending is paused, and why the journal fails: a restart would then lose saves. */
-static bool is_sending(const struct cairn_up *up) {
-    for (size_t i = 0; i < up->locked.save_count; i++) {
-        const struct cairn_up_save *save = up->locked.saves[i];
-        for (size_t k = 0; k < save->state.shard_count; k++)
-            if (save->shards[k]->phase == CAIRN_UP_SHARD_SENDING) return true;
-    }
-    return false;
-}
+#define RATE_BYTES CAIRN_MIB /* fewer tell how long a store takes to answer, not a rate */
 
-/* Measures between two heartbeats that both had something to send; without acknowledged parts the
- * time adds to the next. Reports changes of a tenth, as each costs a write. */
+/* Measures while requests with bytes of shards are in flight, so that a save that ends before the
+ * next heartbeat counts, too. Reports changes of a tenth, as each costs a write. */
 static void measure_rate(struct cairn_up_watch *watch) {
     struct cairn_up_rate *rate = &watch->rate;
-    uint64_t now_ms = cairn_mono_ms(), bytes = watch->up->sent_bytes;
-    uint64_t passed_ms = now_ms - rate->beat_ms, more = bytes - rate->bytes;
-    bool busy = is_sending(watch->up);
-    if (busy && rate->busy && !more) return;
-    if (busy && rate->busy && passed_ms) {
-        uint64_t sample = more * 1000 / passed_ms;
-        rate->per_second = rate->per_second ? (3 * rate->per_second + sample) / 4 : sample;
-    }
+    struct cairn_up_sent all = cairn_up_queue_sent(watch->up->queue);
+    uint64_t us = all.us - rate->measured.us, bytes = all.bytes - rate->measured.bytes;
+    if (bytes < RATE_BYTES && all.sending) return; /* counts with what the next one finds */
+    rate->measured = all;
+    if (bytes < RATE_BYTES) return;
+    uint64_t sample = bytes * 1000 / cairn_max_u64(1, us / 1000);
+    rate->per_second = rate->per_second ? (3 * rate->per_second + sample) / 4 : sample;
     uint64_t apart = rate->per_second > rate->told ? rate->per_second - rate->told
                                                    : rate->told - rate->per_second;
     if (apart > rate->told / 10) rate->told = rate->per_second;
-    rate->beat_ms = now_ms;
-    rate->bytes = bytes;
-    rate->busy = busy;
 }
 
 /* Reports in steps, as each costs the server a write: to and from 0, else at least `step`. */
