@@ -24,17 +24,19 @@
 
 #include "common/base.h"
 
+/* Only macros differ between a build with points and one without, so that a source that has none is
+ * the same to ccache. */
 #ifdef CAIRN_CRASHPOINTS
 #define CAIRN_CRASHPOINT(name) ((void)cairn_crashpoint_pass(name))
 /* True if the caller must fail as if the operation of the point had failed (action `fail`). */
 #define cairn_crashpoint_fails(name) cairn_crashpoint_pass(name)
-bool cairn_crashpoint_pass(const char *name);
-/* For tests: replaces CAIRN_CRASH_AT; "" for none, NULL for the variable. Counting restarts. */
-void cairn_crashpoint_arm(const char *text);
 #else
 #define CAIRN_CRASHPOINT(name) ((void)0)
 #define cairn_crashpoint_fails(name) false
 #endif
+bool cairn_crashpoint_pass(const char *name);
+/* For tests: replaces CAIRN_CRASH_AT; "" for none, NULL for the variable. Counting restarts. */
+void cairn_crashpoint_arm(const char *text);
 
 /* ---- rules ---- */
 
@@ -48,9 +50,9 @@ enum cairn_rule {
 #ifdef CAIRN_CRASHPOINTS
 /* Does the rule hold? `if (CAIRN_RULE(Q41) && slab->owner != owner) refuse` */
 #define CAIRN_RULE(name) cairn_rule_holds(CAIRN_RULE_##name)
-bool cairn_rule_holds(enum cairn_rule rule);
-/* Comma-separated names; false if one is not in the table. NULL: back to the variable. */
-bool cairn_rule_take_out(const char *names);
 #else
 #define CAIRN_RULE(name) 1
 #endif
+bool cairn_rule_holds(enum cairn_rule rule);
+/* Comma-separated names; false if one is not in the table. NULL: back to the variable. */
+bool cairn_rule_take_out(const char *names);

@@ -212,8 +212,9 @@ cairn_quietly() {
     return "$status"
 }
 
-# What a caller adds to cmake's options.
+# What a caller adds to cmake's options; CAIRN_SETUP_CMAKE has one of a caller in another process.
 cairn_cmake_extra=()
+[ -z "${CAIRN_SETUP_CMAKE:-}" ] || cairn_cmake_extra+=("$CAIRN_SETUP_CMAKE")
 cairn_configure_preset() {
     local options
     cairn_tree_fits "$1" || return 1

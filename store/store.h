@@ -349,12 +349,10 @@ struct cairn_store_worker {
     struct cairn_store *store;
     uint32_t patience_ms; /* for requests without a deadline; 0 = the store's own default */
 };
-#ifdef CAIRN_CRASHPOINTS
-/* For test builds: wraps a daemon's store in one that fails on request
+/* For builds with CAIRN_CRASHPOINTS: wraps a daemon's store in one that fails on request
  * (tests/support/fault/hook.c). */
 enum cairn_code cairn_store_test_wrap(struct cairn_store *take_store, struct cairn_store **ret,
                                       struct cairn_error *err) __attribute__((weak));
-#endif
 
 /* ---- deleted bytes in a bucket with versioning ---- */
 
