@@ -44,6 +44,9 @@ while info.protocols[len(names)]:
     names.append(info.protocols[len(names)].decode())
 print(json.dumps({"protocols": sorted(names), "ssl": info.ssl.decode()}))
 """
+# Where common/http looks for the file of authorities, in this order.
+PLACES = ("ssl/certs/ca-certificates.crt", "pki/tls/certs/ca-bundle.crt", "ssl/ca-bundle.pem",
+          "pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "ssl/cert.pem")
 # What a distribution's libcurl brings, and what its libpq brings, too.
 OF_CURL = {"libbrotlicommon", "libbrotlidec", "libnghttp2", "libpsl", "librtmp", "libssh2", "libzstd"}
 OF_BOTH = {"libcom_err", "libgssapi_krb5", "libk5crypto", "libkeyutils", "libkrb5", "libkrb5support", "liblber", "libldap",
@@ -190,6 +193,38 @@ class Wheel(unittest.TestCase):
         python, url = self.venv() / "bin" / "python", f"s3://{BUCKET}/cairn"
         env["SSL_CERT_FILE"] = str(folder / "store.pem")
         self.run_it(python, "-c", USE, folder / "up", url, cwd=folder, env=env)
+
+    def test_authorities_are_found_when_a_program_runs(self):
+        folder, env = self.store()
+        command = (self.venv() / "bin" / "cairn", "doctor", f"s3://{BUCKET}/cairn", "--json")
+
+        def refused(where, prefix=(), **variables):
+            """What doctor says of its first request, which fails where the store's certificate is not believed."""
+            done = subprocess.run([*map(str, (*prefix, *command))], capture_output=True, text=True, check=False,
+                                  timeout=package.HANG_S, env={**env, **variables})
+            found = {one["check"]: one for one in json.loads(done.stdout)["findings"]}
+            said = found.get("requests", {}).get("text", "")
+            self.assertEqual(bool(said), "put" not in found, (where, found))
+            return said
+
+        (folder / "authorities").mkdir()
+        shutil.copy(folder / "store.pem", folder / "authorities")
+        self.run_it("openssl", "rehash", folder / "authorities")
+        self.assertIn("certificate", refused("nowhere"))
+        self.assertEqual(refused("file", SSL_CERT_FILE=str(folder / "store.pem")), "")
+        self.assertEqual(refused("folder", SSL_CERT_DIR=str(folder / "authorities")), "")
+        for place in PLACES:
+            etc = folder / "etc" / place.replace("/", "-")
+            (etc / place).parent.mkdir(parents=True)
+            for name in ("hosts", "passwd", "group", "nsswitch.conf", "ld.so.cache"):
+                shutil.copy(f"/etc/{name}", etc)
+            shutil.copy(folder / "store.pem", etc / place)
+            inside = ("unshare", "--mount", "sh", "-c", f'mount --bind "{etc}" /etc && exec "$@"', "sh")
+            if subprocess.run([*inside, "true"], capture_output=True, check=False).returncode:
+                self.skipTest("mounting needs root")
+            self.assertEqual(refused(place, inside), "")
+            # A variable that names another file counts first.
+            self.assertIn("certificate", refused(f"{place}, and a variable", inside, SSL_CERT_FILE=str(folder / "other.pem")))
 
     def test_the_sdist_holds_what_the_library_is_built_of(self):
         shutil.unpack_archive(self.built()[0][2], self.folder / "unpacked", filter="data")
