@@ -4,6 +4,7 @@
 # Nothing is installed into the system.
 # What cannot be had is named, and its tests are skipped. Sourced by ./test after packages.sh.
 # shellcheck shell=bash
+. setup/sources.sh
 
 cairn_extras_python=(boto3 botocore safetensors numpy pyyaml prometheus_client kubernetes-validate)
 # What makes clients of api/openapi.yaml; tests/python/generated_client.py says what they are for.
@@ -215,14 +216,9 @@ cairn_extras_microhttpd() {
     return "$status"
 }
 
-# A source package of one suite of Debian, into this folder; nothing of the system changes.
+# A source package of one suite of Debian, into this folder.
 cairn_extras_source() { # SUITE PACKAGE
-    local apt
-    mkdir -p lists/partial cache/archives/partial
-    printf 'deb-src http://deb.debian.org/debian %s main\n' "$1" >sources.list
-    apt=(apt-get -qq -o "Dir::Etc::SourceList=$PWD/sources.list" -o Dir::Etc::SourceParts=/dev/null
-        -o "Dir::State::Lists=$PWD/lists" -o "Dir::Cache=$PWD/cache")
-    timeout 120 "${apt[@]}" update && timeout 120 "${apt[@]}" source --download-only "$2"
+    cairn_sources_lists dpkg "$1" && cairn_sources_apt apt-get source --download-only "$2"
 }
 
 # Version 4 of the suite that aws-c-auth is tested with, as Debian's aws-crt-python carries it.

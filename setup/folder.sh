@@ -38,7 +38,7 @@ cairn_folder_fill() {
     fi
     cairn_folder_copy "$folder" && mkdir -p "$folder/build" || return 1
     # What setup/extras.sh fetched, and what parts of the whole run showed.
-    for kept in venv venv-torch axe typescript prometheus sigv4-vectors libmicrohttpd clients full.json; do
+    for kept in venv venv-torch axe typescript prometheus sigv4-vectors libmicrohttpd wheel-libraries clients full.json; do
         if [ -e "build/$kept" ] && [ ! -e "$folder/build/$kept" ]; then
             ln -sfn "$PWD/build/$kept" "$folder/build/$kept"
         fi

@@ -26,11 +26,13 @@ static void start_curl(void) {
 
 /* ---- certificates ---- */
 
-/* Debian, Ubuntu, Arch, Gentoo; Fedora, RHEL; openSUSE; Alpine, the BSDs. */
+/* Debian, Ubuntu, Arch, Gentoo; Fedora, RHEL; openSUSE; the file to which Fedora's and RHEL's is a
+ * link; Alpine, the BSDs. */
 static const char *const ca_files[] = {
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
     "/etc/ssl/cert.pem",
 };
 

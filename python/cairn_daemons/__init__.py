@@ -7,15 +7,9 @@ import pathlib
 import sys
 
 BIN = pathlib.Path(__file__).with_name("bin")
-# Where systems keep the certificates that they trust. The libcurl in the wheel knows Debian's place alone.
-_CERTIFICATES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
-                 "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "/etc/ssl/cert.pem")
 
 
 def _start(name: str) -> None:
-    found = next((path for path in _CERTIFICATES if os.path.exists(path)), None)
-    if found and found != _CERTIFICATES[0]:
-        os.environ.setdefault("AWS_CA_BUNDLE", found)
     program = str(BIN / name)
     os.execv(program, [program, *sys.argv[1:]])
 
