@@ -51,7 +51,7 @@ class Worlds(unittest.TestCase):
     def opened(self, **options):
         """A run of the case's own name that is closed after it."""
         run = self.world.run(self.name, **options)
-        self.addCleanup(lambda: run.close() if not run._closed else None)
+        self.addCleanup(run.close)
         return run
 
     def program(self, text, *arguments, status=0, env=None, **options):
