@@ -300,8 +300,10 @@ class RawSave:
         self._files[name] = fd, os.fstat(fd).st_size
 
     def put_folder(self, folder: Any) -> None:
-        """The files below it, by their paths in it: what a framework that knows folders only has written."""
-        for path in sorted(path for path in pathlib.Path(folder).rglob("*") if path.is_file()):
+        """The files below it, by their paths in it: what a framework that knows folders only has written. The mark of a
+        folder that was fetched is not one of them."""
+        from ._folders import MARK
+        for path in sorted(path for path in pathlib.Path(folder).rglob("*") if path.is_file() and path.name != MARK):
             self.put_file(str(path.relative_to(folder)), path)
 
     def __enter__(self) -> RawSave:

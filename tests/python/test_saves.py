@@ -274,6 +274,10 @@ class Saves(package.Worlds):
             found.fetch(self.folder / "fetched" / "1")
         self.assertEqual({name: (self.folder / "fetched" / "1" / name).read_bytes() for name in ("a", "deep/b")},
                          {name: name.encode() * 1000 for name in ("a", "deep/b")})
+        with run.save(2) as raw:
+            raw.put_folder(self.folder / "fetched" / "1")
+        raw.committed.result(60)
+        self.assertEqual(set(run.at(2).shards), {"a", "deep/b"})  # without the mark of what was fetched
 
     def test_what_is_no_plain_value_is_pickled_and_not_loaded_by_default(self):
         run = self.opened()
