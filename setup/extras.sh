@@ -128,6 +128,13 @@ cairn_extras_frameworks=(
     'torchtitan=torchtitan==0.3.*'
     'tyro=tyro'
     'megatron.core=megatron-core==0.*'
+    'torchao.dtypes.nf4tensor=torchao==0.15.*'
+    'torchtune=torchtune==0.6.*'
+    'omegaconf=omegaconf'
+    'codetiming=codetiming'
+    'peft=peft'
+    'tensordict=tensordict==0.10.*'
+    'verl=verl==0.9.*'
     'pyright=pyright'
     'pytest=pytest'
     'expecttest=expecttest'
@@ -137,8 +144,12 @@ cairn_extras_frameworks_get() { # PYTHON
     for one in "${cairn_extras_frameworks[@]}"; do
         "$1" -c "import importlib.util as u, sys; sys.exit(not u.find_spec('${one%%=*}'))" 2>/dev/null && continue
         more=()
-        # It has no wheel, and its extensions are not compiled. A build environment of its own takes minutes.
-        [ "${one%%=*}" != deepspeed ] || more=(--no-build-isolation)
+        case ${one%%=*} in
+            # It has no wheel, and its extensions are not compiled. A build environment of its own takes minutes.
+            deepspeed) more=(--no-build-isolation) ;;
+            # It wants a transformers that is older than the one that the other tests have, and libraries for its rollouts.
+            verl) more=(--no-deps) ;;
+        esac
         log=$(mktemp)
         DS_BUILD_OPS=0 timeout 300 "$1" -m pip install --quiet --disable-pip-version-check "${more[@]}" "${one#*=}" \
             "${cairn_extras_torch[0]}" >"$log" 2>&1 ||

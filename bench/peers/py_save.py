@@ -41,6 +41,7 @@ def loop_until(done):
 
 def cairn_side():
     import cairn
+    from cairn._run import session_of
     run = cairn.run(f"bench/py-{kind}", bytes=2 * size + count * 2048 + (8 << 20))
 
     def background():
@@ -53,7 +54,7 @@ def cairn_side():
         global step
         step += 1
         if kind == "first":
-            run._pieces = None  # nothing is known of the state
+            session_of(run).pieces = None  # nothing is known of the state
         began, used = time.perf_counter(), time.thread_time()
         beside = 0.0
         if kind == "background":

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import importlib
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._arrays import Array, local
 from ._preemption import preemption
@@ -24,6 +24,11 @@ from ._run import RawSave, Run, run
 from ._saves import Progress, Save, SaveFuture
 from .checkpoint import Checkpoint, Row, Shard, Tensor
 from .errors import (Cancelled, CairnError, Corrupt, Forked, Gone, Invalid, NotFound, Skipped, Timeout)
+
+if TYPE_CHECKING:
+    from . import (accelerate as accelerate, dcp as dcp, deepspeed as deepspeed, fs as fs, hf as hf, jax as jax,
+                   lightning as lightning, testing as testing, torch as torch, torch_checkpointing as torch_checkpointing)
+    from ._up import up as up
 
 logging.getLogger("cairn").addHandler(logging.NullHandler())
 
@@ -36,8 +41,8 @@ _LAZY = ("accelerate", "dcp", "deepspeed", "fs", "hf", "jax", "lightning", "test
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return importlib.import_module(f"cairn.{name}")
-    if name in ("up", "runs"):
-        return getattr(importlib.import_module("cairn._up" if name == "up" else "cairn._run"), name)
+    if name == "up":
+        return importlib.import_module("cairn._up").up
     raise AttributeError(f"module 'cairn' has no attribute {name!r}")
 
 

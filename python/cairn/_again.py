@@ -12,10 +12,11 @@ from __future__ import annotations
 import operator
 import sys
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 from ._arrays import Local
-from ._state import Flat, array_names, encode_plain
+from ._state import Flat, array_names, class_of, encode_plain
 
 _DICT, _LIST, _DTENSOR, _TENSOR, _TENSORS, _VALUE, _LOCAL = 0, 1, 2, 3, 4, 5, 6
 _PLAIN_TENSOR = (_TENSOR,)
@@ -55,13 +56,13 @@ class Template:
             return
         self._kinds = list(map(type, held))
         self._shapes = list(map(_SHAPE, held))
-        self._strides = list(map(self._tensor.stride, held)) if held else []
+        self._strides: list[tuple[int, ...]] = list(map(self._tensor.stride, held)) if held else []
         self._dtypes = list(map(_DTYPE, held))
         self._complex = any(dtype.is_complex for dtype in set(self._dtypes))
 
     def _node(self, value: Any, held: list[Any]) -> Any:
         """None: the state has something that is not known here. held: where its tensors are put."""
-        kind = type(value)
+        kind = class_of(value)
         if kind in self._types:
             held.append(value)
             return _PLAIN_TENSOR
@@ -108,17 +109,18 @@ class Template:
         held, tensor = found.held, self._tensor
         if not held:
             return True
+        stride: Callable[[Any], tuple[int, ...]] = tensor.stride
         # Nothing is collected into lists: Python would look through them for cycles, again and again.
         if not (all(map(operator.is_, map(type, held), self._kinds)) and
                 all(map(operator.is_, map(_DTYPE, held), self._dtypes)) and all(map(_IS_CPU, held))):
             return False
         try:
             if not (all(map(operator.eq, map(_SHAPE, held), self._shapes)) and
-                    all(map(operator.eq, map(tensor.stride, held), self._strides))):
+                    all(map(operator.eq, map(stride, held), self._strides))):
                 return False
             if any(map(tensor.is_neg, held)) or self._complex and any(map(tensor.is_conj, held)):
                 return False
-            pointers = list(map(tensor.data_ptr, held))
+            pointers: list[int] = list(map(tensor.data_ptr, held))
         except RuntimeError:
             return False  # a sparse one has no strides
         return pointers == self._expected or self._moves(found, pointers)

@@ -118,8 +118,6 @@ class Array:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Array) and (self.dtype, self.shape, self.data) == (other.dtype, other.shape, other.data)
 
-    __hash__ = None  # type: ignore[assignment]
-
 
 class Local:
     """A value that is this rank's own: see local()."""
@@ -233,7 +231,7 @@ def _of_cuda_interface(value: Any) -> Source:
                   0 if stream == _CUDA_LEGACY else stream, writable=not read_only)
 
 
-def _of_numpy(value: Any) -> Source:
+def of_numpy(value: Any) -> Source:
     interface = value.__array_interface__
     size = value.dtype.itemsize
     name = "longdouble" if value.dtype.char == "g" else value.dtype.name
@@ -255,7 +253,7 @@ def describe(value: Any) -> Source | None:
     if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
         if value.dtype.hasobject or value.dtype.names:
             return None
-        return _of_numpy(numpy.asarray(value))
+        return of_numpy(numpy.asarray(value))
     jax = sys.modules.get("jax")
     if jax is not None and isinstance(value, jax.Array):
         from . import jax as of_jax

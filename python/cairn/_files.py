@@ -20,8 +20,8 @@ from typing import Any
 
 from . import _lib, errors
 from ._place import place
-from ._run import Run, run as open_run
-from ._saves import Save, watcher
+from ._run import Run, run as open_run, session_of
+from ._saves import Save, Saving, watcher
 from .checkpoint import Row
 
 # Frameworks' names of a step's folder; a version bears its own as the label `name`.
@@ -109,11 +109,12 @@ class Folder:
 
     def __init__(self, run: Run, step: int, sealed_by_itself: bool = False, name: str | None = None) -> None:
         self.run, self.step, self.name = run, step, name or str(step)
+        self._session = session_of(run)
         self.sealed_by_itself = sealed_by_itself  # each rank calls seal() or commit()
         self.files: dict[str, int] = {}
         self.opened: set[str] = set()
         self.transaction = False
-        self.save: Save | None = None
+        self._saving: Saving | None = None
         self._lock = threading.RLock()
         self._one_commit = threading.Lock()  # of files that are committed by their close
         self._closed, self._covered = 0, 0   # files so far, and those of the last commit
@@ -220,65 +221,67 @@ class Folder:
         return os.pread(self.files[name], os.fstat(self.files[name]).st_size, 0)
 
     def discard(self) -> None:
-        if self.follows and self.save and not self._decided:
-            self.save.cancel("its folder was given up")
+        if self.follows and self._saving and not self._decided:
+            self._saving.cancel("its folder was given up")
         for name in list(self.files):
             self.remove(name)
 
     # ---- the save ----
 
+    @property
+    def save(self) -> Save | None:
+        return self._saving.save if self._saving else None
+
     def commit(self, timeout: float | None = None, keep: bool = False) -> None:
         """All files, as one checkpoint; returns when it is committed. keep: further files of this step join them, in
         a version that supersedes this one."""
         try:
-            self._stage()
-            assert self.save
-            self.save.committed.result(timeout)
+            self._stage().save.committed.result(timeout)
         finally:
             if not keep:
                 forget(self)
 
     def seal(self) -> None:
         """This rank's files are whole."""
-        if self.save is None:
+        if self._saving is None:
             self._stage()
             forget(self)
 
     def give_up(self, why: BaseException) -> None:
         """This rank will not finish its files: the ranks that wait for the commit hear why."""
-        save = self.save
-        if save is None:
-            save = self.save = Save(self.run, self.step)
+        session, told = self._session, f"{type(why).__name__}: {why}"
+        if self._saving is None:
+            saving = self._saving = Saving(session, self.step)
             options = self._options()
 
             def work() -> None:
-                self.run._begin(save, options)
-                raise errors.make(f"{type(why).__name__}: {why}", code="internal", **save._context())
-            self.run._submit(save, work)
-            save.committed.exception()  # who calls raises it
+                session.begin(saving, options)
+                raise errors.make(told, code="internal", **saving.context())
+            session.submit(saving, work)
+            saving.save.committed.exception()  # who calls raises it
         else:
-            save.cancel(f"{type(why).__name__}: {why}")
+            self._saving.cancel(told)
         self.discard()
 
-    def _stage(self) -> None:
-        save = self.save = Save(self.run, self.step)
+    def _stage(self) -> Saving:
+        saving = self._saving = Saving(self._session, self.step)
         options = self._options()
 
         def work() -> None:
-            self.run._begin(save, options)
-            self._hand_over(save)
-        self.run._submit(save, work)
-        save.staged.result()
+            self._session.begin(saving, options)
+            self._hand_over(saving)
+        self._session.submit(saving, work)
+        saving.save.staged.result()
+        return saving
 
     def _options(self) -> _lib.SaveOptions:
-        labels = None if self.name.isdigit() else {"name": self.name}
-        return self.run._options("supersede", "wait", labels, None, None, None, None)
+        return self._session.options("supersede", "wait", None if self.name.isdigit() else {"name": self.name})
 
-    def _hand_over(self, save: Save) -> None:
+    def _hand_over(self, saving: Saving) -> None:
         with self._lock:  # another thread may close a file of the same step
             for name, fd in self.files.items():
-                _lib.call("cairn_save_file", save._handle, _lib.text(name), fd, os.fstat(fd).st_size, **save._context())
-        self.run._copy(save)
+                _lib.call("cairn_save_file", saving.handle, _lib.text(name), fd, os.fstat(fd).st_size, **saving.context())
+        self._session.copy(saving)
 
     # ---- several ranks ----
 
@@ -288,22 +291,22 @@ class Folder:
 
     def follow(self) -> None:
         """In a rank that is not the first: begins, and seals its files when the first rank has sealed its own."""
-        save = self.save = Save(self.run, self.step)
-        options = self._options()
+        session, options = self._session, self._options()
+        saving = self._saving = Saving(session, self.step)
         options.follow = 1
 
         def work() -> None:
-            self.run._begin(save, options)
-            save._decided = lambda: self.run._submit(save, seal)
-            watcher.add(save)
+            session.begin(saving, options)
+            saving.decided = lambda: session.submit(saving, seal)
+            watcher.add(saving)
 
         def seal() -> None:
             self._decided = True
             try:
-                self._hand_over(save)
+                self._hand_over(saving)
             finally:
                 forget(self)
-        self.run._submit(save, work)
+        session.submit(saving, work)
 
 
 # ---- folders of this process ----

@@ -7,11 +7,10 @@ import pathlib
 import shutil
 import tempfile
 import time
-from typing import Any
 
 from . import errors
 from ._place import number
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, Shard
 
 MARK = ".cairn-version"  # a file that says which version a folder is of
 _FETCH_S = 3600
@@ -66,7 +65,7 @@ def fetch_once(found: Checkpoint, target: pathlib.Path) -> None:
         time.sleep(0.05)
 
 
-def _copy(shard: Any, path: pathlib.Path) -> None:
+def _copy(shard: Shard, path: pathlib.Path) -> None:
     with open(path, "w+b") as file:
         for at in range(0, shard.bytes, 64 << 20):
             file.write(shard.read(at, min(64 << 20, shard.bytes - at)))

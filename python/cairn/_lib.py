@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pathlib
+from collections.abc import Sequence
 from ctypes import (CDLL, CFUNCTYPE, POINTER, Structure, byref, c_char, c_char_p, c_int, c_int64, c_size_t,
                     c_uint32, c_uint64, c_void_p)
 from typing import Any
@@ -275,7 +276,7 @@ if HAS_ARRAYS:
 
 
 def _codes() -> list[CodeInfo]:
-    rows = []
+    rows: list[CodeInfo] = []
     while row := LIB.cairn_code_at(len(rows)):
         rows.append(row.contents)
     return rows
@@ -328,5 +329,9 @@ def text(value: str | None) -> bytes | None:
     return value.encode()
 
 
-def u64s(values: Any) -> Any:
+def u64s(values: Sequence[int]) -> ctypes.Array[c_uint64]:
     return (U64 * max(1, len(values)))(*values)
+
+
+def i64s(values: Sequence[int]) -> ctypes.Array[c_int64]:
+    return (c_int64 * max(1, len(values)))(*values)

@@ -118,7 +118,8 @@ class Pieces:
         """Where each of them lies as C has texts."""
         encoded = [_lib.text(text) or b"" for text in texts]
         self._texts.append(ctypes.create_string_buffer(b"\0".join(encoded)))
-        place, places = ctypes.addressof(self._texts[-1]), []
+        place = ctypes.addressof(self._texts[-1])
+        places: list[int] = []
         for one in encoded:
             places.append(place)
             place += len(one) + 1
@@ -154,7 +155,7 @@ class Pieces:
             piece.start, piece.count = self._u64s(box.start), self._u64s(box.count)
         piece.source_bytes = source.bytes
         if source.stride is not None:
-            piece.source_stride = (ctypes.c_int64 * max(1, len(source.stride)))(*source.stride)
+            piece.source_stride = _lib.i64s(source.stride)
         piece.memory, piece.source, piece.stream = source.memory, source.pointer, source.stream
         return piece.kind == _lib.SHARDED
 

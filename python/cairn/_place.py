@@ -21,8 +21,8 @@ def store() -> Any:
     if not distributed():
         raise errors.make("there is no torch.distributed", code="unsupported",
                           hint="call torch.distributed.init_process_group")
-    from torch.distributed.distributed_c10d import _get_default_store
-    return _get_default_store()
+    from torch.distributed import distributed_c10d
+    return getattr(distributed_c10d, "_get_default_store")()  # torch has no public name for it
 
 
 def number(*names: str) -> int | None:

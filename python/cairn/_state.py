@@ -12,11 +12,13 @@ import logging
 import pickle
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias, TypeGuard, cast
 
 from . import errors
 from ._arrays import Local, Source, describe
 
+Node: TypeAlias = "dict[str, Any] | list[Any]"  # of the tree
+Plain: TypeAlias = "bool | int | float | str | dict[str, Any] | None"  # a value of VALUES
 TREE, VALUES = "cairn.tree", "cairn.values"
 _OWN = {TREE, VALUES}
 log = logging.getLogger("cairn")
@@ -31,6 +33,18 @@ def is_stateful(value: Any) -> bool:
     return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
 
 
+class_of: Callable[[object], type[Any]] = type
+
+
+def is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
+    return isinstance(value, Mapping)
+
+
+def is_sequence(value: object) -> TypeGuard[list[Any] | tuple[Any, ...]]:
+    """A list, or a tuple without names."""
+    return isinstance(value, (list, tuple)) and not hasattr(cast(object, value), "_fields")
+
+
 class Flat:
     """What a state consists of."""
 
@@ -39,8 +53,8 @@ class Flat:
         self.further: list[tuple[str, Source]] = []  # boxes beside the first one of a tensor
         self.items: dict[str, bytes | bytearray] = {}
         self.aliases: dict[str, str] = {}
-        self.values: list[Any] = []
-        self.tree: Any = None
+        self.values: list[Plain] = []
+        self.tree: Node = {}
         self.pickled: list[str] = []
         torch: Any = sys.modules.get("torch")
         self.tensors: tuple[Any, ...] = ()  # plain ones of torch, most of what a state has
@@ -48,7 +62,7 @@ class Flat:
         if torch is not None:
             from . import _torch
             self.tensors, self.describe = (torch.Tensor, torch.nn.Parameter), _torch.describe_plain
-        self._places: dict[tuple[Any, ...], str] = {}
+        self.places: dict[tuple[Any, ...], str] = {}
         self._names: set[str] = set()
 
     def name(self, path: str) -> str:
@@ -81,8 +95,8 @@ def _described(value: Any, path: str, how: Any) -> Any:
         raise errors.make(f"{path}: {error.message}", code=error.code, hint=error.hint) from None
 
 
-def _walk(flat: Flat, value: Any, path: str, own: bool) -> Any:
-    kind = type(value)
+def _walk(flat: Flat, value: Any, path: str, own: bool) -> Node:
+    kind = class_of(value)
     if kind is dict:
         return _walk_dict(flat, value, path, own)
     if kind in _PLAIN_TYPES:
@@ -91,16 +105,15 @@ def _walk(flat: Flat, value: Any, path: str, own: bool) -> Any:
         return _array(flat, _described(value, path, flat.describe), path, own)
     if isinstance(value, Local):
         return _walk(flat, value.value, path, True)
-    if isinstance(value, Mapping):
+    if is_mapping(value):
         return _walk_dict(flat, value, path, own)
     if value is None or isinstance(value, (bool, int, float, str)):
         return _plain(flat, value)
-    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+    if is_sequence(value):
         word = "l" if isinstance(value, list) else "u"
         return [word, *(_walk(flat, entry, join(path, at), own) for at, entry in enumerate(value))]
     if is_stateful(value):
-        stateful: Any = value
-        return _walk(flat, stateful.state_dict(), path, own)
+        return _walk(flat, value.state_dict(), path, own)
     source = _described(value, path, describe)
     if source is not None:
         return _array(flat, source, path, own)
@@ -111,16 +124,17 @@ def _walk(flat: Flat, value: Any, path: str, own: bool) -> Any:
     return _other(flat, value, path)
 
 
-def _walk_dict(flat: Flat, value: Mapping[Any, Any], path: str, own: bool) -> Any:
+def _walk_dict(flat: Flat, value: Mapping[Any, Any], path: str, own: bool) -> Node:
     if all(isinstance(key, str) for key in value):
-        head, tensors, tree = f"{path}." if path else "", flat.tensors, {}
+        head, tensors = f"{path}." if path else "", flat.tensors
+        tree: dict[str, Any] = {}
         for key, entry in value.items():
             if type(entry) in tensors:  # most of what a state has
                 tree[key] = _array(flat, _described(entry, head + key, flat.describe), head + key, own)
             else:
                 tree[key] = _walk(flat, entry, head + key, own)
         return tree
-    rows = []
+    rows: list[list[Node]] = []
     for key, entry in value.items():
         if not (key is None or isinstance(key, (bool, int, float, str))):
             raise errors.make(f"{path}: a key of {type(key).__name__} is not taken", code="invalid",
@@ -129,18 +143,18 @@ def _walk_dict(flat: Flat, value: Mapping[Any, Any], path: str, own: bool) -> An
     return ["d", *rows]
 
 
-def _array(flat: Flat, source: Source, path: str, own: bool) -> Any:
+def _array(flat: Flat, source: Source, path: str, own: bool) -> Node:
     name = flat.name(path)
     memory = source.pointer if source.bytes else source.identity
     place = (memory, source.memory, source.shape, source.stride, source.dtype,
              source.box and (source.box.shape, source.box.start))
-    other = flat._places.setdefault(place, name) if memory else name
+    other = flat.places.setdefault(place, name) if memory else name
     source.local = own
     if other is not name:
         if flat.arrays[other].local == own and not own:
             flat.aliases[name] = other
             return ["a", source.kind, name]
-        flat._places[place] = name
+        flat.places[place] = name
     flat.arrays[name] = source
     flat.further += [(name, part) for part in source.rest]
     return ["a", source.kind, name]
@@ -149,7 +163,7 @@ def _array(flat: Flat, source: Source, path: str, own: bool) -> Any:
 _PLAIN_TYPES = (bool, int, float, str, type(None))
 
 
-def encode_plain(value: Any) -> Any:
+def encode_plain(value: Any) -> Plain:
     """As JSON has it."""
     if type(value) not in _PLAIN_TYPES:  # an enumeration, numpy's float64: as what it derives from
         value = next(kind(value) for kind in (bool, int, float, str) if isinstance(value, kind))
@@ -158,12 +172,12 @@ def encode_plain(value: Any) -> Any:
     return value
 
 
-def _plain(flat: Flat, value: Any) -> Any:
+def _plain(flat: Flat, value: Any) -> Node:
     flat.values.append(encode_plain(value))
     return ["v", len(flat.values) - 1]
 
 
-def _other(flat: Flat, value: Any, path: str) -> Any:
+def _other(flat: Flat, value: Any, path: str) -> Node:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, (torch.dtype, torch.device)):
         flat.values.append({type(value).__name__: str(value)})
@@ -189,7 +203,7 @@ def parse(data: bytes) -> Any:
     return json.loads(data.decode("utf-8", "surrogatepass"))
 
 
-def _restore_plain(value: Any) -> Any:
+def _restore_plain(value: Plain) -> Any:
     if not isinstance(value, dict):
         return value
     (kind, told), = value.items()
@@ -206,16 +220,17 @@ def _restore_plain(value: Any) -> Any:
 class Unflatten:
     """Builds a state from its tree. array(kind, name) and item(name) give what is stored under a name."""
 
-    def __init__(self, values: list[Any], array: Callable[[str, str], Any], item: Callable[[str], bytes],
+    def __init__(self, values: list[Plain], array: Callable[[str, str], Any], item: Callable[[str], bytes],
                  weights_only: bool) -> None:
         self.values, self.array, self.item, self.weights_only = values, array, item, weights_only
 
-    def build(self, node: Any) -> Any:
+    def build(self, node: Node) -> Any:
         if isinstance(node, dict):
             return {key: self.build(entry) for key, entry in node.items()}
         word, *rest = node
         if word == "v":
-            return _restore_plain(self.values[rest[0]])
+            place: int = rest[0]
+            return _restore_plain(self.values[place])
         if word == "a":
             return self.array(*rest)
         if word == "l":
@@ -238,11 +253,11 @@ class Unflatten:
         return pickle.loads(self.item(name))
 
 
-def array_names(node: Any) -> dict[str, str]:
+def array_names(node: Node) -> dict[str, str]:
     """name -> kind of each array of a tree."""
     found: dict[str, str] = {}
 
-    def look(node: Any) -> None:
+    def look(node: Node) -> None:
         if isinstance(node, dict):
             for entry in node.values():
                 look(entry)

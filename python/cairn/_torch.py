@@ -8,7 +8,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 
@@ -83,6 +83,12 @@ def _describe_other(tensor: torch.Tensor) -> Source:
 
 # ---- DTensor ----
 
+class _OnMesh(Protocol):
+    """A DTensor, which torch may be built without."""
+    device_mesh: Any
+    placements: tuple[Any, ...]
+
+
 class Held(NamedTuple):
     """Where a DTensor lies: its mesh, and the dimensions of the mesh along which it is replicated."""
     mesh: Any
@@ -90,18 +96,21 @@ class Held(NamedTuple):
 
 
 # A dimension of a mesh with such a name has whole copies of a tensor that lies on the mesh's other dimensions only.
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 _DATA_PARALLEL = re.compile(r"dp|data|rep|batch", re.IGNORECASE)
 
 
 def _part_of(tensor: torch.Tensor) -> tuple[torch.Tensor, Box, bool, Held | None] | None:
     """This rank's part of a DTensor, whether that is the whole on each rank, and where it lies; None: a plain tensor."""
-    if type(tensor) in (torch.Tensor, torch.nn.Parameter) or not hasattr(tensor, "_local_tensor"):
+    own: torch.Tensor | None = None if type(tensor) in _PLAIN else getattr(tensor, "_local_tensor", None)
+    if own is None:
         return None
-    own, mesh = tensor._local_tensor, tensor.device_mesh  # type: ignore[attr-defined]
-    shape, coordinate = tuple(tensor.shape), mesh.get_coordinate()
+    placed = cast(_OnMesh, tensor)
+    mesh, shape = placed.device_mesh, tuple(tensor.shape)
+    coordinate = mesh.get_coordinate()
     if coordinate is None:
         return own, Box(shape, (0,) * len(shape), (0,) * len(shape)), False, None
-    box, whole, held = _placed(shape, mesh, tuple(tensor.placements), tuple(coordinate))  # type: ignore[attr-defined]
+    box, whole, held = _placed(shape, mesh, tuple(placed.placements), tuple(coordinate))
     if own.numel() != math.prod(box.count) or own.numel() and tuple(own.shape) != box.count:
         raise errors.make(f"a DTensor of shape {list(shape)} has {list(own.shape)} of it on this rank, and by its placements "
                           f"{list(box.count)}", code="invalid", hint="DTensor.from_local wants shape= for uneven parts")
@@ -177,8 +186,8 @@ def _root_of(mesh: Any) -> Any:
     """The mesh that it was sliced from."""
     if hasattr(mesh, "_get_root_mesh"):
         return mesh._get_root_mesh()
-    from torch.distributed.device_mesh import _mesh_resources  # before torch 2.10
-    return _mesh_resources.get_root_mesh(mesh)
+    from torch.distributed import device_mesh
+    return getattr(device_mesh, "_mesh_resources").get_root_mesh(mesh)  # before torch 2.10
 
 
 def _numbers(ranks: Any) -> list[int]:
@@ -205,7 +214,8 @@ def _copies(mesh: Any, base: Any, seen: set[int]) -> torch.Tensor:
     own = None if at is None else _dimensions_of(_numbers(mesh.mesh), ranks, at)
     if own is None:
         return alone
-    names, copies = base.mesh_dim_names or ("",) * ranks.ndim, []
+    names = base.mesh_dim_names or ("",) * ranks.ndim
+    copies: list[int] = []
     for d in reversed(range(ranks.ndim)):
         if d in own:
             continue
@@ -245,5 +255,5 @@ def give_state(value: Any) -> None:
     """A step of an optimizer that changes no parameter, by which it makes its state."""
     if not isinstance(value, torch.optim.Optimizer) or value.state:
         return
-    from torch.distributed.checkpoint.state_dict import _init_optim_state
-    _init_optim_state(value)
+    from torch.distributed.checkpoint import state_dict
+    getattr(state_dict, "_init_optim_state")(value)  # torch has no public name for it

@@ -15,27 +15,29 @@ libcairn divides what several ranks hold alike by computing alone. Whatever save
 any layout."""
 from __future__ import annotations
 
+import concurrent.futures
 import io
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, cast
 
 import torch
+from torch.distributed.checkpoint import _nested_dict
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
-from torch.distributed.checkpoint._nested_dict import unflatten_state_dict
 from torch.distributed.checkpoint.metadata import (BytesStorageMetadata, ChunkStorageMetadata, Metadata,
                                                    TensorProperties, TensorStorageMetadata)
-from torch.distributed.checkpoint.planner import (LoadItemType, LoadPlan, LoadPlanner, SavePlan, SavePlanner)
+from torch.distributed.checkpoint.planner import (LoadItemType, LoadPlan, LoadPlanner, ReadItem, SavePlan, SavePlanner)
 from torch.distributed.checkpoint.staging import AsyncStager
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from . import _torch, errors
+from . import _lib, _torch, errors
 from ._arrays import Box
 from ._run import Run, parse_name, run as open_run
 from ._saves import Save
-from ._state import Unflatten, is_own
-from .checkpoint import Checkpoint
+from ._state import Node, Unflatten, is_own
+from ._version import Version
+from .checkpoint import version_of
 
 
 def save(state: Any, run: Run | str, step: int, **options: Any) -> Save:
@@ -153,9 +155,9 @@ class Writer(StorageWriter, AsyncStager):
             made = run.async_save(int(step), _state_of(planner), **self._options)
         self.last = made
         results = [WriteResult(index=item.index, size_in_bytes=0, storage_data=None) for item in plan.items]
-        future: Future[list[WriteResult]] = Future()
+        future: Future[Any] = Future()  # its set_exception has the type of a result
 
-        def done(durable: Any) -> None:
+        def done(durable: concurrent.futures.Future[Save]) -> None:
             error = durable.exception()
             if error is None:
                 future.set_result(results)
@@ -176,15 +178,24 @@ class Writer(StorageWriter, AsyncStager):
 Stager = Writer
 
 
-def _state_of(planner: SavePlanner) -> Any:
+class _Planned(Protocol):
+    """What DefaultSavePlanner has once it is set up."""
+    state_dict: dict[str, Any]
+    mappings: dict[str, tuple[Any, ...]]
+    flatten_state_dict: bool
+
+
+def _state_of(planner: SavePlanner) -> dict[str, Any]:
     """The state that a planner was set up with. One that changes what is saved is not passed over."""
     own = type(planner)
     for name in ("resolve_data", "lookup_object", "transform_object"):
         if not isinstance(planner, DefaultSavePlanner) or getattr(own, name) is not getattr(DefaultSavePlanner, name):
             raise errors.make(f"{own.__name__} changes what is saved ({name})", code="unsupported",
                               hint="use DefaultSavePlanner, or checkpoint_id='cairn://project/run/STEP' without a writer")
-    state = planner.state_dict
-    return unflatten_state_dict(state, planner.mappings) if planner.flatten_state_dict else state
+    planned = cast(_Planned, planner)
+    # torch's own inverse of what its planner does to a state; it has no public name.
+    unflatten: Callable[[Any, Any], dict[str, Any]] = getattr(_nested_dict, "unflatten_state_dict")
+    return unflatten(planned.state_dict, planned.mappings) if planned.flatten_state_dict else planned.state_dict
 
 
 class Reader(StorageReader):
@@ -194,23 +205,23 @@ class Reader(StorageReader):
                  weights_only: bool = True) -> None:
         self._place = _Place(open_run(run, read_only=True) if isinstance(run, str) else run, ref)
         self._weights_only = weights_only
-        self._checkpoint: Checkpoint | None = None
+        self._version: Version | None = None
         self._plain: dict[str, Callable[[], Any]] = {}
 
     def reset(self, checkpoint_id: Any = None) -> None:
         self._place.reset(checkpoint_id)
-        self._checkpoint = None
+        self._version = None
 
-    def _opened(self) -> Checkpoint:
-        if self._checkpoint is None:
+    def _opened(self) -> Version:
+        if self._version is None:
             run = self._place.run
             if run is None:
                 raise errors.make("the reader knows no run", code="invalid", hint="Reader(run, step)")
             found = run.latest() if self._place.step is None else run.at(self._place.step)
             if found is None:
                 raise errors.make(f"run {run.name} has no checkpoint yet", code="not-found", run=run.name)
-            self._checkpoint = found
-        return self._checkpoint
+            self._version = version_of(found)
+        return self._version
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         found = self._opened()
@@ -236,7 +247,9 @@ class Reader(StorageReader):
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        found, reads, targets = self._opened(), [], []
+        found = self._opened()
+        reads: list[_lib.Read] = []
+        targets: list[tuple[ReadItem, torch.Tensor]] = []
         if not self._plain and any(item.type == LoadItemType.BYTE_IO for item in plan.items):
             self.read_metadata()  # the coordinator's metadata was sent to this rank
         for item in plan.items:
@@ -248,15 +261,15 @@ class Reader(StorageReader):
                 planner.load_bytes(item, data)
                 continue
             target = planner.resolve_tensor(item).detach()
-            tensor = found._known(name)
+            tensor = found.known(name)
             source = _torch.describe_plain(target)
             base = tuple(item.storage_index.offset or (0,) * len(tensor.shape))
             box = Box(tensor.shape, tuple(a + b for a, b in zip(base, item.storage_offsets)), tuple(item.lengths))
-            owner = found._rank_of(name, None) if tensor.kind == "local" else 0
             if source.bytes:
-                reads.append(found._request(name, source, tensor.dtype, box if tensor.shape else None, owner))
+                owner, _ = found.part_of(tensor)
+                reads.append(found.request(name, source, tensor.dtype, box if tensor.shape else None, owner))
             targets.append((item, target))
-        found._read(reads)
+        found.read(reads)
         for item, target in targets:
             planner.commit_tensor(item, target)
         future: Future[None] = Future()
@@ -268,20 +281,20 @@ class Reader(StorageReader):
         return _validate(checkpoint_id)
 
 
-def _plain_values(found: Checkpoint, tensors: set[str], weights_only: bool) -> dict[str, Callable[[], Any]]:
+def _plain_values(found: Version, tensors: set[str], weights_only: bool) -> dict[str, Callable[[], Any]]:
     """What is no tensor, by the names that DCP has for it: lists without tensors and dicts are one value."""
-    saved = found._saved_state()
+    saved = found.saved_state()
     if saved is None:
         return {name: (lambda name=name: found.item(name)) for name, tensor in found.tensors.items()
                 if tensor.dtype == "ITEM" and not is_own(name)}
     tree, values = saved
-    build = Unflatten(values, lambda kind, name: found.tensor(name, kind=kind), found.item, weights_only)
+    build = Unflatten(values, found.whole, found.item, weights_only)
     rows: dict[str, Callable[[], Any]] = {}
 
-    def look(node: Any, path: str) -> None:
+    def look(node: Node, path: str) -> None:
         if isinstance(node, dict) or node[0] == "d":
-            pairs = node.items() if isinstance(node, dict) else [(build.build(key), entry) for key, entry in node[1:]]
-            for key, entry in pairs:
+            pairs = node if isinstance(node, dict) else {build.build(key): entry for key, entry in node[1:]}
+            for key, entry in pairs.items():
                 look(entry, f"{path}.{key}" if path else str(key))
         elif node[0] == "a":
             return
@@ -294,13 +307,14 @@ def _plain_values(found: Checkpoint, tensors: set[str], weights_only: bool) -> d
     return {name: value for name, value in rows.items() if name not in tensors}
 
 
-def _is_terminal(node: Any) -> bool:
+def _is_terminal(node: Node) -> bool:
     if isinstance(node, dict) or node[0] == "d":
         return False
     if node[0] != "l":
         return True
+    entries: list[Node] = node[1:]
     return all(isinstance(entry, list) and entry[0] not in ("a", "d") and (entry[0] != "l" or _is_terminal(entry))
-               for entry in node[1:])
+               for entry in entries)
 
 
 __all__ = ["Reader", "Stager", "Writer", "async_save", "load", "save"]

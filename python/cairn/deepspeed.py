@@ -14,7 +14,7 @@ import os
 import pathlib
 import re
 import shutil
-from typing import Any
+from typing import IO, Any, cast
 
 import torch
 from deepspeed.runtime.checkpoint_engine.checkpoint_engine import CheckpointEngine
@@ -25,6 +25,7 @@ from ._folders import fetch_once
 from ._place import number
 from ._run import Run, run as open_run
 from ._saves import Save
+from .checkpoint import Checkpoint
 from .fs import ReadFile
 
 _STEP = re.compile(r"(\d+)\D*$")
@@ -76,9 +77,8 @@ class CairnCheckpointEngine(CheckpointEngine):
             torch.save(state_dict, place)
             return
         try:
-            stream: Any = WriteFile(folder, place.name)
-            with stream:
-                torch.save(state_dict, stream)
+            with WriteFile(folder, place.name) as stream:
+                torch.save(state_dict, cast("IO[bytes]", stream))
             open(place, "wb").close()
         except Exception as error:  # raised by commit(): before it, DeepSpeed's ranks still wait for each other
             self._failure = self._failure or error
@@ -88,7 +88,7 @@ class CairnCheckpointEngine(CheckpointEngine):
         if place.exists() and place.stat().st_size:  # DeepSpeed's own, from before this engine was installed
             return torch.load(place, map_location=map_location, weights_only=False)
         with self.run.at(_step(place.parent.name)) as found:
-            stream: Any = io.BufferedReader(ReadFile(found.shard(place.name)), 1 << 20)
+            stream = io.BufferedReader(ReadFile(found.shard(place.name)), 1 << 20)
             return torch.load(stream, map_location=map_location, weights_only=False)
 
     def commit(self, info: Any) -> Any:
@@ -144,13 +144,14 @@ def load(engine: Any, load_dir: Any, **options: Any) -> tuple[str | None, Any]:
     with found:
         same = found.world_size == run.world_size or not engine.zero_optimization()
         if not same:
-            return _load_universal(engine, found, pathlib.Path(load_dir), comm, options)
+            return _load_universal(engine, found, pathlib.Path(load_dir), options)
     tag = prepare(run, load_dir)
     comm.barrier()
     return engine.load_checkpoint(str(load_dir), tag=tag, **options)
 
 
-def _load_universal(engine: Any, found: Any, load_dir: pathlib.Path, comm: Any, options: Any) -> tuple[str | None, Any]:
+def _load_universal(engine: Any, found: Checkpoint, load_dir: pathlib.Path, options: Any) -> tuple[str | None, Any]:
+    from deepspeed import comm
     fetched, made = load_dir / f".cairn-{found.version}", load_dir / f"global_step{found.step}_universal"
     first = (number("LOCAL_RANK") or 0) == 0
     fetch_once(found, fetched)

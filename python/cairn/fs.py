@@ -6,14 +6,17 @@ STEP is a step number, also with the word that a framework puts before it (`step
 once, when it is committed; _files.py says when that is."""
 from __future__ import annotations
 
+import ctypes
 import io
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 from fsspec import AbstractFileSystem
 
 from . import _files, _lib, errors
 from ._arrays import Pinned
-from ._run import run as open_run
+from ._run import Run, run as open_run, session_of
+from ._version import Version
 from .checkpoint import Checkpoint, Shard
 
 
@@ -59,14 +62,14 @@ class CairnFileSystem(AbstractFileSystem):
         super().__init__(**options)
         self._socket = socket
         self._in_transaction: list[_files.Folder] = []
-        self._own_transaction = _Transaction(self)
+        self._own_transaction = _Transaction(self.start_transaction, self._end_transaction)
 
     # ---- paths ----
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
         if isinstance(path, list):
-            return [cls._strip_protocol(one) for one in path]
+            return [cls._strip_protocol(one) for one in cast("list[Any]", path)]
         return str(path).removeprefix("cairn://").strip("/")
 
     def unstrip_protocol(self, name: str) -> str:
@@ -77,7 +80,7 @@ class CairnFileSystem(AbstractFileSystem):
         parts = self._strip_protocol(path).split("/")
         return "/".join(parts[:2]), parts[2] if len(parts) > 2 else "", "/".join(parts[3:])
 
-    def _run(self, name: str) -> Any:
+    def _run(self, name: str) -> Run:
         return open_run(name, read_only=True, socket=self._socket)
 
     def _writing(self, run: str, ref: str, make: bool = False) -> _files.Folder | None:
@@ -89,18 +92,18 @@ class CairnFileSystem(AbstractFileSystem):
             return None
         return _files.folder(run, step, make, called=str(step) if ref.isdigit() else ref)
 
-    def _checkpoint(self, run: str, ref: str, look: bool = False) -> Checkpoint:
+    def _version(self, run: str, ref: str, look: bool = False) -> Version:
         """A step number and an alias may mean another version tomorrow: it is opened anew where it is looked at."""
         opened = self._run(run)
         try:
-            return (opened._look if look else opened.at)(self._known_as(opened, ref))
+            return session_of(opened).open(self._known_as(opened, ref), look=look)
         except errors.Invalid:
             if _files.step_of(ref) is None:
                 raise
             raise FileNotFoundError(f"cairn://{run}/{ref}") from None  # epoch_3, which no alias can be called
 
     @staticmethod
-    def _known_as(run: Any, ref: str) -> str:
+    def _known_as(run: Run, ref: str) -> str:
         """The version of a folder `step-100`; any other reference is the run's own, also an alias of such a name."""
         step = None if ref.isdigit() else _files.step_of(ref)
         row = None if step is None else run.find(step)
@@ -122,13 +125,13 @@ class CairnFileSystem(AbstractFileSystem):
             size = writing.size(file)
             if size is not None:
                 return {"name": own, "size": size, "type": "file"}
-        with self._checkpoint(run, ref, look=True) as found:
+        with self._version(run, ref, look=True) as found:
             if not file:
-                return {"name": own, "size": 0, "type": "directory", "version": found.version, "step": found.step}
-            shards = found.shards
-            if file in shards:
-                return {"name": own, "size": shards[file].bytes, "type": "file", "version": found.version}
-            if any(name.startswith(file + "/") for name in shards):
+                return {"name": own, "size": 0, "type": "directory", "version": found.id, "step": found.step}
+            objects = found.objects()
+            if file in objects:
+                return {"name": own, "size": objects[file].bytes, "type": "file", "version": found.id}
+            if any(name.startswith(file + "/") for name in objects):
                 return {"name": own, "size": 0, "type": "directory"}
         raise FileNotFoundError(f"cairn://{own}")
 
@@ -141,10 +144,9 @@ class CairnFileSystem(AbstractFileSystem):
             return False
 
     def _runs(self) -> list[dict[str, Any]]:
-        import ctypes
         rows, count = ctypes.POINTER(_lib.RunRow)(), ctypes.c_size_t()
-        session = open_run("cairn/list", read_only=True, socket=self._socket)
-        session._call("cairn_runs", session._alive(), ctypes.byref(rows), ctypes.byref(count))
+        session = session_of(open_run("cairn/list", read_only=True, socket=self._socket))
+        session.call("cairn_runs", session.alive(), ctypes.byref(rows), ctypes.byref(count))
         try:
             return [{"name": rows[at].run.decode(), "size": rows[at].total_bytes, "type": "directory"}
                     for at in range(count.value)]
@@ -183,8 +185,8 @@ class CairnFileSystem(AbstractFileSystem):
         if writing:
             sizes = {name: writing.size(name) or 0 for name in writing.files}
         else:
-            with self._checkpoint(run, ref, look=True) as found:
-                sizes = {name: shard.bytes for name, shard in found.shards.items()}
+            with self._version(run, ref, look=True) as found:
+                sizes = {name: one.bytes for name, one in found.objects().items()}
         if file in sizes:
             return [{"name": own, "size": sizes[file], "type": "file"}]
         head = file + "/" if file else ""
@@ -205,7 +207,7 @@ class CairnFileSystem(AbstractFileSystem):
         run, ref, file = self._split(path)
         if not file:
             raise IsADirectoryError(f"cairn://{self._strip_protocol(path)}")
-        shards = self._checkpoint(run, ref).shards
+        shards = Checkpoint(self._version(run, ref)).shards
         if file not in shards:
             raise FileNotFoundError(f"cairn://{self._strip_protocol(path)}")
         return shards[file]
@@ -236,8 +238,7 @@ class CairnFileSystem(AbstractFileSystem):
                    **options: Any) -> list[Any]:
         """All ranges of one checkpoint in one call: requests are made at the same time, blocks are read once."""
         count = len(paths)
-        starts = starts if isinstance(starts, (list, tuple)) else [starts] * count
-        ends = ends if isinstance(ends, (list, tuple)) else [ends] * count
+        spans = [slice(start, end) for start, end in zip(_each(starts, count), _each(ends, count))]
         found: list[Any] = [None] * count
         by_version: dict[tuple[str, str], list[int]] = {}
         for at, path in enumerate(paths):
@@ -245,7 +246,7 @@ class CairnFileSystem(AbstractFileSystem):
             by_version.setdefault((run, ref), []).append(at)
         for (run, ref), places in by_version.items():
             try:
-                self._cat_version(run, ref, places, paths, starts, ends, found)
+                self._cat_version(run, ref, {at: self._split(paths[at])[2] for at in places}, spans, found)
             except Exception as error:
                 if on_error == "raise":
                     raise
@@ -253,31 +254,34 @@ class CairnFileSystem(AbstractFileSystem):
                     found[at] = found[at] if isinstance(found[at], bytes) else error
         return found
 
-    def _cat_version(self, run: str, ref: str, places: list[int], paths: Any, starts: Any, ends: Any,
-                     found: list[Any]) -> None:
+    def _cat_version(self, run: str, ref: str, files: dict[int, str], spans: list[slice], found: list[Any]) -> None:
+        """files: by their places in `spans` and `found`."""
+        def missing(file: str) -> FileNotFoundError:
+            return FileNotFoundError(f"cairn://{run}/{ref}/{file}")
         writing = self._writing(run, ref)
-        reads, buffers = [], {}
-        with self._checkpoint(run, ref) if not writing else _Nothing() as version:
-            shards = version.shards if not writing else {}
-            for at in places:
-                file = self._split(paths[at])[2]
-                if writing and file in writing.files:
-                    found[at] = writing.read(file)[slice(starts[at], ends[at])]
-                    continue
-                if file not in shards:
-                    raise FileNotFoundError(f"cairn://{self._strip_protocol(paths[at])}")
-                first, last, _ = slice(starts[at], ends[at]).indices(shards[file].bytes)
+        if writing:
+            for at, file in files.items():
+                if file not in writing.files:
+                    raise missing(file)
+                found[at] = writing.read(file)[spans[at]]
+            return
+        reads: list[_lib.Read] = []
+        buffers: dict[int, bytearray] = {}
+        held: list[Pinned] = []
+        with self._version(run, ref) as version:
+            objects = version.objects()
+            for at, file in files.items():
+                if file not in objects:
+                    raise missing(file)
+                first, last, _ = spans[at].indices(objects[file].bytes)
                 buffers[at] = bytearray(max(0, last - first))
                 if buffers[at]:
-                    pinned = Pinned(buffers[at], writable=True)
-                    read = _lib.Read(shard=_lib.text(file), offset=first, bytes=len(buffers[at]), into=pinned.pointer,
-                                     into_bytes=len(buffers[at]))
-                    read._pinned = pinned
-                    reads.append(read)
-            if reads:
-                version._read(reads)
-        for read in reads:
-            read._pinned.release()
+                    held.append(Pinned(buffers[at], writable=True))
+                    reads.append(_lib.Read(shard=_lib.text(file), offset=first, bytes=len(buffers[at]),
+                                           into=held[-1].pointer, into_bytes=len(buffers[at])))
+            version.read(reads)
+        for one in held:
+            one.release()
         for at, data in buffers.items():
             found[at] = bytes(data)
 
@@ -309,14 +313,12 @@ class CairnFileSystem(AbstractFileSystem):
         self.mv(path1, path2)
 
     def cp_file(self, path1: Any, path2: Any, **options: Any) -> None:
-        source: Any = self.open(path1, "rb")
-        to: Any = self.open(path2, "wb")
-        with source, to:
+        with self.open(path1, "rb") as source, self.open(path2, "wb") as to:
             while data := source.read(16 << 20):
                 to.write(data)
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: Any = None) -> None:
-        for one in path if isinstance(path, list) else [path]:
+        for one in cast("list[Any]", path) if isinstance(path, list) else [path]:
             self._rm(one)
 
     def _rm(self, path: Any) -> None:
@@ -347,16 +349,17 @@ class CairnFileSystem(AbstractFileSystem):
     # ---- transactions ----
 
     def start_transaction(self) -> Any:
-        return self._own_transaction.__enter__()
+        self._intrans, self._in_transaction = True, []
+        return self._own_transaction
 
     def end_transaction(self) -> None:
-        self._commit_transaction(True)
+        self._end_transaction(True)
 
     @property
     def transaction(self) -> Any:
         return self._own_transaction
 
-    def _commit_transaction(self, commit: bool) -> None:
+    def _end_transaction(self, commit: bool) -> None:
         self._intrans = False
         folders, self._in_transaction = self._in_transaction, []
         self._own_transaction.files = []
@@ -371,22 +374,18 @@ class CairnFileSystem(AbstractFileSystem):
 class _Transaction:
     """`with fs.transaction:` what is written in it becomes one checkpoint at its end, or nothing after an error."""
 
-    def __init__(self, fs: CairnFileSystem) -> None:
-        self.fs = fs
+    def __init__(self, start: Callable[[], object], end: Callable[[bool], None]) -> None:
+        self._start, self._end = start, end
         self.files: list[Any] = []  # fsspec lists there what it opened
 
     def __enter__(self) -> _Transaction:
-        self.fs._intrans = True
-        self.fs._in_transaction = []
+        self._start()
         return self
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        self.fs._commit_transaction(kind is None)
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._end(kind is None)
 
 
-class _Nothing:
-    def __enter__(self) -> Any:
-        return None
-
-    def __exit__(self, *_: Any) -> None:
-        pass
+def _each(given: Any, count: int) -> list[Any]:
+    """One for each of several, as given or the same for all."""
+    return list(cast("list[Any]", given)) if isinstance(given, (list, tuple)) else [given] * count

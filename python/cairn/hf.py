@@ -18,8 +18,9 @@ from transformers import TrainerCallback
 from . import errors
 from ._folders import MARK, cached, fetch, fetch_once
 from ._place import number
-from ._run import Run, log, parse_name, run as open_run
+from ._run import Run, parse_name, run as open_run
 from ._saves import Save
+from ._session import log
 
 # Names of files that one rank has: random states, DeepSpeed's parts, DCP's parts of FSDP.
 _OF_A_RANK = re.compile(r"(?:rng_state_|rank[_-]?|^__)(\d+)")
@@ -49,7 +50,7 @@ class CairnCallback(TrainerCallback):
 
     def _own(self, folder: pathlib.Path) -> list[pathlib.Path]:
         """Files of this rank: those that bear its number; the first rank has all that bear none."""
-        own = []
+        own: list[pathlib.Path] = []
         for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MARK):
             found = _OF_A_RANK.search(path.name)
             if (int(found[1]) if found else 0) == self.run.rank:

@@ -9,27 +9,26 @@ from typing import Any
 import jax
 import numpy
 
-from . import _arrays
-from ._arrays import Box, Source
+from ._arrays import Box, Source, of_numpy
 
 
-def _box(shape: tuple[int, ...], index: Any) -> Box:
+def _box(shape: tuple[int, ...], index: tuple[slice, ...]) -> Box:
     ranges = [part.indices(extent) for part, extent in zip(index, shape)]
     return Box(shape, tuple(first for first, _, _ in ranges), tuple(last - first for first, last, _ in ranges))
 
 
-def _host(data: Any) -> Source:
+def _host(data: jax.Array) -> Source:
     """The elements of one device's shard, on the host; without a copy where they lie there."""
-    source = _arrays._of_numpy(numpy.asarray(data))
+    source = of_numpy(numpy.asarray(data))
     source.kind, source.writable = "jax", False
     return source
 
 
-def describe(array: Any) -> Source:
+def describe(array: jax.Array) -> Source:
     first = [shard for shard in array.addressable_shards if shard.replica_id == 0]
     if array.is_fully_addressable and len(first) == 1:
         return _host(first[0].data)
-    found = []
+    found: list[Source] = []
     for shard in first:
         source = _host(shard.data)
         source.box = _box(array.shape, shard.index)
@@ -44,10 +43,10 @@ def describe(array: Any) -> Source:
     return found[0]
 
 
-def load(array: Any, read: Callable[[Any, Box], None]) -> Any:
+def load(array: jax.Array, read: Callable[[Any, Box], None]) -> jax.Array:
     """An array of the same sharding. read(into, box) fills a NumPy array with a box of the tensor."""
     boxes: dict[tuple[Any, ...], Any] = {}
-    parts = []
+    parts: list[jax.Array] = []
     for shard in array.addressable_shards:
         box = _box(array.shape, shard.index)
         key = (box.start, box.count)

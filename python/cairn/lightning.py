@@ -15,27 +15,30 @@ except ImportError:
     from lightning_fabric.plugins.io.checkpoint_io import CheckpointIO
 
 from . import errors
-from ._run import Run, run as open_run
+from ._run import Run, run as open_run, session_of
+from .checkpoint import Checkpoint
 
 _STEP = re.compile(r"step=(\d+)|(\d+)\D*$")
 
 
-class CairnCheckpointIO(CheckpointIO):  # pyright: ignore[reportGeneralTypeIssues, reportUntypedBaseClass]
+class CairnCheckpointIO(CheckpointIO):
     """delete="ignore": what ModelCheckpoint removes stays, and the run's policy says what is kept."""
 
     def __init__(self, run: str, *, delete: Literal["trash", "ignore"] = "trash", **options: Any) -> None:
         self._name, self._delete, self._options = run, delete, options
-        self._run: Run | None = None
+        self._last_writer: Run | None = None
+
+    def _open_writer(self) -> Run | None:
+        run = self._last_writer
+        return run if run is not None and not session_of(run).closed else None
 
     def _writer(self) -> Run:
         # One rank writes a checkpoint that is whole: to Cairn it is a world of one.
-        if self._run is None or self._run._closed:
-            self._run = open_run(self._name, rank=0, world_size=1, **self._options)
-        return self._run
+        run = self._last_writer = self._open_writer() or open_run(self._name, rank=0, world_size=1, **self._options)
+        return run
 
     def _reader(self) -> Run:
-        return self._run if self._run and not self._run._closed else open_run(self._name, rank=0, world_size=1,
-                                                                              read_only=True)
+        return self._open_writer() or open_run(self._name, rank=0, world_size=1, read_only=True)
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         name = os.path.basename(str(path))
@@ -52,7 +55,7 @@ class CairnCheckpointIO(CheckpointIO):  # pyright: ignore[reportGeneralTypeIssue
         with found:
             return found.load(map_location=location, weights_only=bool(weights_only))
 
-    def _find(self, path: Any) -> Any:
+    def _find(self, path: Any) -> Checkpoint:
         self._settle()
         name = os.path.basename(str(path).rstrip("/"))
         found = self._reader().named(name)
@@ -64,9 +67,9 @@ class CairnCheckpointIO(CheckpointIO):  # pyright: ignore[reportGeneralTypeIssue
 
     def _settle(self) -> None:
         """What this process has saved is looked for only once it is committed."""
-        if self._run and not self._run._closed:
-            for save in list(self._run._saves):
-                save.committed.result()
+        run = self._open_writer()
+        for saving in list(session_of(run).saves) if run else ():
+            saving.save.committed.result()
 
     def remove_checkpoint(self, path: Any) -> None:
         if self._delete == "ignore":
@@ -76,8 +79,9 @@ class CairnCheckpointIO(CheckpointIO):  # pyright: ignore[reportGeneralTypeIssue
         self._writer().remove(version)
 
     def teardown(self) -> None:
-        if self._run and not self._run._closed:
-            self._run.close()
+        run = self._open_writer()
+        if run:
+            run.close()
 
 
 __all__ = ["CairnCheckpointIO"]

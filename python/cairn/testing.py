@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import errors
+from ._session import sessions
 from ._up import Up
 
 
@@ -33,11 +34,10 @@ class World(Up):
         return self
 
     def close(self) -> None:
-        from . import _run
-        for opened in list(_run._open_runs.values()):
-            if opened._socket == self.socket and not opened._closed:
+        for session in sessions():
+            if session.socket == self.socket and not session.closed:
                 with contextlib.suppress(errors.CairnError):
-                    opened._finish(5.0)
+                    session.finish(5.0)
         super().close()
 
     def kill(self) -> None:

@@ -14,15 +14,13 @@ from .fs import CairnFileSystem
 
 def save(value: Any, url: str, **options: Any) -> None:
     """options: torch.save's."""
-    file: Any = CairnFileSystem().open(url, "wb")
-    with file:
+    with CairnFileSystem().open(url, "wb") as file:
         torch.save(value, file, **options)
 
 
 def load(url: str, *, map_location: Any = None, weights_only: bool = True, **options: Any) -> Any:
     """options: torch.load's."""
-    file: Any = CairnFileSystem().open(url, "rb")
-    with file:
+    with CairnFileSystem().open(url, "rb") as file:
         return torch.load(file, map_location=map_location, weights_only=weights_only, **options)
 
 

@@ -20,7 +20,8 @@ from torch_checkpointing.storage.base_storage import ReadArgs, Storage, StorageC
 
 from . import _files, errors
 from ._place import common_job, place
-from ._run import Run, run as open_run
+from ._run import Run, run as open_run, session_of
+from .checkpoint import Checkpoint, Shard
 from .fs import ReadFile
 
 _STEP = re.compile(r"(\d+)\D*$")
@@ -94,19 +95,19 @@ class CairnStorage(Storage):
         return open_run(self._config.run, read_only=True, socket=self._config.socket, rank=self._config.rank,
                         world_size=self._config.world_size)
 
-    def _committed(self, folder: str, look: bool = True) -> Any:
+    def _committed(self, folder: str, look: bool = True) -> Checkpoint | None:
         """look: for names and sizes alone, without a lease that would keep the version."""
         if not _STEP.search(folder):
             return None
         run = self._reader()
         try:
-            return (run._look if look else run.at)(self._step(folder))
+            return Checkpoint(session_of(run).open(str(self._step(folder)), look=look))
         except errors.NotFound:
             return None
 
     # ---- reading ----
 
-    def _shard(self, path: Any, look: bool = False) -> Any:
+    def _shard(self, path: Any, look: bool = False) -> Shard:
         folder, file = self._split(path)
         found = self._committed(folder, look) if not self._is_temporary(folder) else None
         shards = found.shards if found else {}

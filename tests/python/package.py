@@ -25,9 +25,21 @@ sys.path.insert(0, str(TREE / "tests" / "e2e"))
 from outcome import leave  # noqa: E402  (of tests/e2e)
 
 
+def found(name):
+    try:
+        return importlib.util.find_spec(name)
+    except ModuleNotFoundError:  # of what it is in
+        return None
+
+
+def only_with(*modules):
+    missing = [name for name in modules if not found(name)]
+    return unittest.skipIf(missing, f"no {', '.join(missing)}")
+
+
 def needs(*modules):
     """Skips by name where one of them is not there."""
-    missing = [name for name in modules if not importlib.util.find_spec(name)]
+    missing = [name for name in modules if not found(name)]
     if missing:
         raise unittest.SkipTest(f"no {', '.join(missing)} for {sys.executable}; CAIRN_TEST_TORCH names another Python")
 
@@ -51,7 +63,7 @@ class Worlds(unittest.TestCase):
     def opened(self, **options):
         """A run of the case's own name that is closed after it."""
         run = self.world.run(self.name, **options)
-        self.addCleanup(lambda: run.close() if not run._closed else None)
+        self.addCleanup(run.close)
         return run
 
     def program(self, text, *arguments, status=0, env=None, **options):

@@ -207,9 +207,9 @@ def _make(module):
 
 def pytest_runtest_teardown():
     """Each test has runs of its own, whose sessions hold memory of the uploader."""
-    run = sys.modules.get("cairn._run")
-    for opened in list(run._open_runs.values()) if run else ():
-        opened.close()
+    module = sys.modules.get("cairn._session")
+    for session in module.sessions() if module else ():
+        session.close(None)
 
 
 def put_under(module):

@@ -11,6 +11,7 @@ import textwrap
 import package
 import cairn
 import world
+from cairn._run import session_of
 
 BEGIN = """
     import array, os, sys, time, cairn
@@ -143,7 +144,7 @@ class Ends(package.Worlds):
     def test_a_save_larger_than_the_nodes_memory_says_which_number_to_change(self):
         run = self.opened()
         with self.assertRaises(cairn.CairnError) as caught:
-            run._reserve(1 << 42, None)
+            session_of(run).reserve(1 << 42, None)
         self.assertEqual(caught.exception.code, "no-memory")
         self.assertIn("--memory", str(caught.exception))
 

@@ -2,29 +2,14 @@
 # ctest: labels=torch seconds=90 rooms=python,client,uploader,server
 """Frameworks with the real libraries, each where it is installed: Lightning, Hugging Face's Trainer, accelerate,
 torch_checkpointing, Ray Train, torchtitan, NumPy, JAX. DeepSpeed: test_deepspeed.py."""
-import importlib.util
-import unittest
-
 import package
 import ranks
-
-
-def found(name):
-    try:
-        return importlib.util.find_spec(name)
-    except ModuleNotFoundError:  # of what it is in
-        return None
-
-
-def only_with(*modules):
-    missing = [name for name in modules if not found(name)]
-    return unittest.skipIf(missing, f"no {', '.join(missing)}")
 
 
 class Frameworks(package.Worlds):
     needs = ("torch",)
 
-    @only_with("lightning")
+    @package.only_with("lightning")
     def test_lightning_resumes_by_name_and_keeps_the_best_and_the_last(self):
         self.program("""
             import sys, warnings, logging
@@ -67,7 +52,7 @@ class Frameworks(package.Worlds):
             assert 48 in steps and len(set(steps)) <= 6, steps
         """, self.name, self.folder / "lightning")
 
-    @only_with("lightning")
+    @package.only_with("lightning")
     def test_lightning_on_two_ranks_is_written_by_the_first_and_read_by_both(self):
         ranks.run("""
             import logging
@@ -107,7 +92,7 @@ class Frameworks(package.Worlds):
                 assert run.latest().world_size == 1, run.latest()
         """, 2, self.name, self.folder / "lightning-ddp")
 
-    @only_with("transformers", "accelerate")
+    @package.only_with("transformers", "accelerate")
     def test_the_trainer_goes_on_from_the_newest_whole_checkpoint(self):
         self.program("""
             import os, sys, warnings, shutil
@@ -154,7 +139,7 @@ class Frameworks(package.Worlds):
             assert [row.step for row in run.list()] == [12, 8, 4]
         """, self.name, self.folder / "hf")
 
-    @only_with("accelerate")
+    @package.only_with("accelerate")
     def test_accelerate_saves_what_each_rank_wrote_and_goes_on(self):
         ranks.run("""
             import os
@@ -194,7 +179,7 @@ class Frameworks(package.Worlds):
             dist.barrier()
         """, 2, self.name, self.folder)
 
-    @only_with("torch_checkpointing")
+    @package.only_with("torch_checkpointing")
     def test_torch_checkpointing_saves_in_its_process_and_loads(self):
         self.program("""
             import sys, torch
@@ -221,7 +206,7 @@ class Frameworks(package.Worlds):
                         assert [row.step for row in run.list()] == [step]
         """, self.name)
 
-    @only_with("torch_checkpointing")
+    @package.only_with("torch_checkpointing")
     def test_torch_checkpointing_on_two_ranks_is_committed_by_the_rename_of_the_first(self):
         ranks.run("""
             from torch_checkpointing.checkpoint_manager import CheckpointManager
@@ -237,7 +222,7 @@ class Frameworks(package.Worlds):
             manager.close()
         """, 2, self.name)
 
-    @only_with("torch_checkpointing")
+    @package.only_with("torch_checkpointing")
     def test_torch_checkpointing_without_a_temporary_folder_is_committed_on_one_rank_and_refused_on_two(self):
         for world in (1, 2):
             ranks.run("""
@@ -259,7 +244,7 @@ class Frameworks(package.Worlds):
                 manager.close()
             """, world, f"{self.name}-{world}")
 
-    @only_with("torch_checkpointing")
+    @package.only_with("torch_checkpointing")
     def test_files_of_a_committed_checkpoint_of_torch_checkpointing_are_renamed_and_deleted(self):
         """As its consolidation replaces a file: written under another name, and renamed."""
         for part in ("first", "second"):
@@ -292,7 +277,7 @@ class Frameworks(package.Worlds):
                     assert not storage.exists(folder)
             """, self.name, part)
 
-    @only_with("torchtitan", "tyro", "fsspec")
+    @package.only_with("torchtitan", "tyro", "fsspec")
     def test_torchtitan_saves_and_resumes_by_the_url_of_its_folder(self):
         ranks.run("""
             import fsspec, logging
@@ -344,7 +329,7 @@ class Frameworks(package.Worlds):
                 dist.barrier()
         """, 2, self.name)
 
-    @only_with("megatron.core")
+    @package.only_with("megatron.core")
     def test_a_folder_that_megatron_core_wrote_is_loaded_by_another_number_of_ranks(self):
         for world in (2, 3):
             ranks.run("""
@@ -380,7 +365,7 @@ class Frameworks(package.Worlds):
                 dist.barrier()
             """, world, self.name, self.folder / "megatron")
 
-    @only_with("ray")
+    @package.only_with("ray")
     def test_a_job_of_ray_train_whose_worker_dies_goes_on_from_what_all_have_committed(self):
         told, _ = self.program("""
             import json, os, sys, tempfile, warnings
@@ -431,7 +416,7 @@ class Frameworks(package.Worlds):
         """, self.name, self.folder / "ray")
         self.assertIn("went on from 3", told)
 
-    @only_with("numpy")
+    @package.only_with("numpy")
     def test_numpy_arrays_of_each_type_and_layout_come_back(self):
         import numpy
         run = self.opened()
@@ -449,7 +434,7 @@ class Frameworks(package.Worlds):
         for name, value in into.items():
             self.assertTrue(numpy.array_equal(value, state[name]), name)
 
-    @only_with("jax", "numpy")
+    @package.only_with("jax", "numpy")
     def test_sharded_jax_arrays_are_boxes_and_load_on_another_mesh(self):
         self.program("""
             import sys
@@ -478,7 +463,7 @@ class Frameworks(package.Worlds):
             assert numpy.array_equal(numpy.asarray(found.load()["params"]["w"]), whole["w"])
         """, self.name, env={"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"})
 
-    @only_with("jax", "numpy")
+    @package.only_with("jax", "numpy")
     def test_arrays_of_two_jax_processes_are_one_tensor_and_load_on_another_mesh(self):
         ranks.run("""
             import os, sys

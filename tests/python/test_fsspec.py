@@ -8,6 +8,7 @@ import threading
 import package
 import ranks
 import cairn
+from cairn._run import session_of
 
 try:
     import fsspec
@@ -159,7 +160,7 @@ class Fsspec(package.Worlds):
         for step in (9, 10):
             self.put(f"{step}/a", b"abc")
         run = self.world.run(self.name)
-        looked = run._look(9)
+        looked = cairn.Checkpoint(session_of(run).open("9", look=True))
         self.assertEqual([(name, shard.bytes) for name, shard in looked.shards.items()], [("a", 3)])
         self.assertTrue(self.fs.isfile(f"{self.url}/9/a"))
         with run.at(10):

@@ -12,6 +12,8 @@ import warnings
 
 import package
 import cairn
+from cairn._run import session_of
+from cairn.checkpoint import version_of
 
 
 def floats(*values):
@@ -163,7 +165,8 @@ class Saves(package.Worlds):
         run.save(1, {"state": blobs})
         with run.at(1) as found:
             calls = []
-            read, found._read = found._read, lambda reads, *rest: (calls.append(len(reads)), read(reads, *rest))
+            version = version_of(found)
+            read, version.read = version.read, lambda reads: (calls.append(len(reads)), read(reads))
             names = [f"state.part-{at}" for at in range(40)]
             self.assertEqual(found.items(names), {f"state.{name}": data for name, data in blobs.items()})
             self.assertEqual(calls, [39])  # one is empty
@@ -271,6 +274,10 @@ class Saves(package.Worlds):
             found.fetch(self.folder / "fetched" / "1")
         self.assertEqual({name: (self.folder / "fetched" / "1" / name).read_bytes() for name in ("a", "deep/b")},
                          {name: name.encode() * 1000 for name in ("a", "deep/b")})
+        with run.save(2) as raw:
+            raw.put_folder(self.folder / "fetched" / "1")
+        raw.committed.result(60)
+        self.assertEqual(set(run.at(2).shards), {"a", "deep/b"})  # without the mark of what was fetched
 
     def test_what_is_no_plain_value_is_pickled_and_not_loaded_by_default(self):
         run = self.opened()
@@ -305,7 +312,7 @@ class Saves(package.Worlds):
         for step in range(1, 20, 2):
             save = run.async_save(step, {"x": floats(1)}, background=True)
             save.staged.result(60)
-            run._give_up(save, cairn.errors.make("given up", code="internal", **save._context()))
+            session_of(run).give_up(save._saving, cairn.errors.make("given up", code="internal"))
             with self.assertRaisesRegex(cairn.CairnError, "given up"):
                 run.check()
             run.save(step + 1, {"x": floats(1)}, timeout=60)  # its descriptor has the number of the one before
@@ -346,9 +353,10 @@ class Saves(package.Worlds):
     def test_a_process_finds_its_place_by_what_started_it_and_may_be_a_world_of_its_own(self):
         opened = """
             import cairn, sys
+            from cairn._run import session_of
             own = dict(rank=0, world_size=1) if "own" in sys.argv else {}
             with cairn.run(sys.argv[1], **own, read_only="read" in sys.argv) as run:
-                print(run.rank, run.world_size, run._local_world)
+                print(run.rank, run.world_size, session_of(run).local_world)
         """
         torchrun = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
         slurm = {"SLURM_PROCID": "5", "SLURM_NTASKS": "7", "SLURM_LOCALID": "1", "SLURM_NODEID": "2",
