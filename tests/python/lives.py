@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs that are killed with SIGKILL at random moments, one after another, each of which goes on from what an earlier one
 saved. A job writes a line `STEP LOSS` for each of its steps into a log, the loss as float.hex() has it, prints
-`goes on from step` where it found a checkpoint, and `step N` at its end, N being its last step."""
+`goes on from step` where it found a checkpoint, and `step N` at its end, N being its last step. With CAIRN_TEST_HELD it may
+wait in its last step for ever: however late a busy machine sees its steps, it is killed before its end."""
 import os
 import random
 import sys
@@ -32,15 +33,15 @@ class Lives(package.Worlds):
         self.dice = random.Random(seed)
 
     def lives(self, name, log, worlds):
-        """Kills one job after another (before they have come to the last step together), most after some of their steps and some while they begin, until one of them had
-        gone on from what an earlier one saved; the last one ends by itself. Returns how many had gone on."""
+        """Kills one job after another, most after some of their steps and some while they begin, until one of them had gone
+        on from what an earlier one saved; the last one ends by itself. Returns how many had gone on."""
         resumed = killed = 0
         for life, world in enumerate([*worlds, *[worlds[-1]] * 30]):
             if life >= len(worlds) and resumed:
                 break
             log.touch()
             before = len(log.read_text().splitlines())
-            job = self.start(name, log, world)
+            job = self.start_held(name, log, world)
             self.wait_for_steps(job, log, before, self.dice.randint(0, self.steps // (20 if SLOW else 10)))
             killed += all(process.poll() is None for process, _ in job)
             for process, _ in job:
@@ -53,10 +54,20 @@ class Lives(package.Worlds):
         self.assertGreaterEqual(killed, len(worlds))
         return resumed
 
+    def start_held(self, name, log, world):
+        os.environ["CAIRN_TEST_HELD"] = "1"
+        try:
+            return self.start(name, log, world)
+        finally:
+            del os.environ["CAIRN_TEST_HELD"]
+
     def wait_for_steps(self, job, log, before, wanted):
-        """Until a job has made so many steps, and a moment more; of no step: at some moment of its beginning."""
-        wait_until(lambda: len(log.read_text().splitlines()) >= before + wanted or
-                   any(process.poll() is not None for process, _ in job), every=0.005)
+        """Until a job has made so many steps or is in its last one, and a moment more; of no step: at some moment of its
+        beginning."""
+        def is_due():
+            rows = log.read_text().splitlines()[before:]
+            return len(rows) >= wanted or bool(rows) and rows[-1].startswith(f"{self.steps - 1} ")
+        wait_until(lambda: is_due() or any(process.poll() is not None for process, _ in job), every=0.005)
         time.sleep(self.dice.random() * (0.05 if wanted else 2))  # pause of chaos
 
     def never_killed(self, world=4 if SLOW else 2, lives=20 if SLOW else 3):
