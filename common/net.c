@@ -450,7 +450,8 @@ bool cairn_net_times(int fd, struct cairn_net_times *ret) {
     socklen_t size = sizeof info;
     if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size)) return false;
     if (size < offsetof(struct tcp_info, tcpi_sndbuf_limited)) return false; /* an old kernel */
-    *ret = (struct cairn_net_times){info.tcpi_busy_time, info.tcpi_rwnd_limited};
+    *ret = (struct cairn_net_times){info.tcpi_busy_time, info.tcpi_rwnd_limited,
+                                    info.tcpi_bytes_acked};
     return true;
 }
 

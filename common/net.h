@@ -49,10 +49,11 @@ enum cairn_code cairn_net_listen_tcp(const char *address, int *ret_fd, uint16_t 
 /* *ret_fd is -1 if no connection waits. After a failure, retry in CAIRN_NET_ACCEPT_PAUSE_MS. */
 enum cairn_code cairn_net_accept(int listen_fd, int *ret_fd,
                                  struct cairn_error *err) CAIRN_MUST_USE;
-/* Of a TCP connection since it was made, in ticks of the kernel (some ms): time with bytes in
- * flight, and the part of it spent waiting for room in the peer's receive window. */
+/* Of a TCP connection since it was made: time with bytes in flight, the part of it spent waiting
+ * for room in the peer's receive window, both in ticks of the kernel (some ms), and what the peer
+ * has acknowledged. */
 struct cairn_net_times {
-    uint64_t sending_us, room_us;
+    uint64_t sending_us, room_us, acked_bytes;
 };
 bool cairn_net_times(int fd, struct cairn_net_times *ret);
 enum cairn_code cairn_net_peer_uid(int fd, uid_t *ret_uid, pid_t *ret_pid,

@@ -204,6 +204,11 @@ bool cairn_text_ends(const char *text, const char *end) {
     return size > tail && !strcmp(text + size - tail, end);
 }
 
+bool cairn_text_ends_uncased(const char *text, const char *end) {
+    size_t size = strlen(text), tail = strlen(end);
+    return size > tail && !strcasecmp(text + size - tail, end);
+}
+
 struct cairn_view cairn_text_trimmed(struct cairn_view text) {
     const char *from = text.data, *to = from + text.size;
     while (from < to && memchr(" \t", *from, 2)) from++;

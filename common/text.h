@@ -45,8 +45,9 @@ struct cairn_real {
 };
 struct cairn_real cairn_real(double value);
 bool cairn_text_starts(const char *text, const char *start);
-/* Longer than end, and ends with it. */
+/* Longer than end, and ends with it; uncased: in whatever case. */
 bool cairn_text_ends(const char *text, const char *end);
+bool cairn_text_ends_uncased(const char *text, const char *end);
 /* Text without leading blanks and tabs and trailing blanks, tabs and line ends. */
 struct cairn_view cairn_text_trimmed(struct cairn_view text);
 /* The same in place: returns the first byte left and puts a NUL after the last. */

@@ -294,26 +294,29 @@ static enum cairn_code name_read(const char *what, const char *segment,
     return CAIRN_OK;
 }
 
-/* A ref: a step without leading zeros, a version id, or a word [a-z][a-z0-9-]*. */
+enum cairn_code cairn_ref_check(const char *ref, const char *what, struct cairn_error *err) {
+    struct cairn_view text = cairn_view_of(ref);
+    bool good = text.size <= CAIRN_REF_BYTES_MAX;
+    if (ref[0] >= '0' && ref[0] <= '9') {
+        uint64_t step = 0;
+        good = good && (ref[0] != '0' || text.size == 1) &&
+               cairn_parse_u64(text, &step, NULL) == CAIRN_OK && step <= CAIRN_STEP_MAX;
+    } else if (cairn_text_starts(ref, "ckpt_")) {
+        good = good && cairn_version_id_valid(text);
+    } else {
+        good = good && ref[0] >= 'a' && ref[0] <= 'z';
+        for (const char *c = ref; good && *c; c++)
+            good = (*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9') || *c == '-';
+    }
+    if (good) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID,
+                      "%s: want a step number, a version id or a word such as latest", what);
+}
+
 static enum cairn_code ref_read(const char *segment, char ret[CAIRN_REF_BYTES_MAX + 1],
                                 struct cairn_error *err) {
     if (!segment) return CAIRN_OK;
-    struct cairn_view text = cairn_view_of(segment);
-    bool good = text.size <= CAIRN_REF_BYTES_MAX;
-    if (segment[0] >= '0' && segment[0] <= '9') {
-        uint64_t step = 0;
-        good = good && (segment[0] != '0' || text.size == 1) &&
-               cairn_parse_u64(text, &step, NULL) == CAIRN_OK && step <= CAIRN_STEP_MAX;
-    } else if (cairn_text_starts(segment, "ckpt_")) {
-        good = good && cairn_version_id_valid(text);
-    } else {
-        good = good && segment[0] >= 'a' && segment[0] <= 'z';
-        for (const char *c = segment; good && *c; c++)
-            good = (*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9') || *c == '-';
-    }
-    if (!good)
-        return cairn_fail(err, CAIRN_INVALID,
-                          "checkpoint: want a step number, a version id or a word such as latest");
+    CAIRN_TRY(cairn_ref_check(segment, "checkpoint", err));
     cairn_text_copy(ret, CAIRN_REF_BYTES_MAX + 1, segment);
     return CAIRN_OK;
 }

@@ -69,6 +69,10 @@ struct cairn_route_params {
     char node[CAIRN_NAME_BYTES_MAX + 1];
 };
 const struct cairn_route *cairn_route_at(enum cairn_route_id id);
+/* A ref: a step without leading zeros, a version id, or a word [a-z][a-z0-9-]*. `what` names it in
+ * the refusal. */
+enum cairn_code cairn_ref_check(const char *ref, const char *what,
+                                struct cairn_error *err) CAIRN_MUST_USE;
 
 /* Splits a raw request target into path and query (without '?'; data NULL if there is none). */
 void cairn_route_split(struct cairn_view target, struct cairn_view *ret_path,

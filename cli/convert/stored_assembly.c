@@ -254,7 +254,7 @@ static enum cairn_code add_texts(struct build *build, struct cairn_error *err) {
     for (uint32_t i = 0; i < manifest->shard_count; i++) {
         struct cairn_error why = {0};
         const char *name = manifest->shards[i].name, *dot = strrchr(name, '.');
-        if (!build->inputs_of[i] || !dot || strcmp(dot, ".safetensors") != 0 ||
+        if (!build->inputs_of[i] || !dot || strcasecmp(dot, ".safetensors") != 0 ||
             !cairn_layout_keeps_file(&build->source->version.layout, manifest->shards[i].rank,
                                      cairn_view_of(name)))
             continue;

@@ -221,7 +221,7 @@ static enum cairn_code read_headers(struct work *work, struct cairn_error *err) 
         if (cairn_model_is_index(name + folder_bytes(name))) CAIRN_TRY(add_index(work, i, err));
     }
     for (size_t i = 0; i < tree->count; i++)
-        if (cairn_text_ends(tree->files[i].name, SUFFIX) && tree->files[i].bytes >= 8)
+        if (cairn_text_ends_uncased(tree->files[i].name, SUFFIX) && tree->files[i].bytes >= 8)
             CAIRN_TRY(read_file(work, i, err));
     return CAIRN_OK;
 }

@@ -136,6 +136,24 @@ void cairn_http_set_safety(CURL *easy) {
     curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
 }
 
+static uint16_t port_of(int fd) {
+    struct sockaddr_storage own = {0};
+    socklen_t size = sizeof own;
+    const void *any = &own;
+    if (getsockname(fd, (struct sockaddr *)&own, &size) != 0) return 0;
+    if (own.ss_family == AF_INET6) return ntohs(((const struct sockaddr_in6 *)any)->sin6_port);
+    return own.ss_family == AF_INET ? ntohs(((const struct sockaddr_in *)any)->sin_port) : 0;
+}
+
+static int socket_of(const struct cairn_http_transfer *transfer) {
+    const struct cairn_http_engine *engine = transfer->engine;
+    if (transfer->direct) return transfer->link ? transfer->link->fd : -1;
+    for (uint32_t i = 0; i < engine->socket_count; i++)
+        if (transfer->local_port && port_of(engine->sockets[i]) == transfer->local_port)
+            return engine->sockets[i];
+    return -1;
+}
+
 /* Called before each time the request is sent. */
 static int on_start(void *owner, char *peer, char *local, int peer_port, int local_port) {
     struct cairn_http_transfer *transfer = owner;
@@ -144,6 +162,7 @@ static int on_start(void *owner, char *peer, char *local, int peer_port, int loc
     curl_easy_getinfo(transfer->easy, CURLINFO_NUM_CONNECTS, &connects);
     transfer->on_kept = !connects;
     transfer->local_port = (uint16_t)local_port;
+    transfer->has_times = cairn_net_times(socket_of(transfer), &transfer->times);
     transfer->started_us = cairn_mono_us();
     transfer->request->starts++;
     return CURL_PREREQFUNC_OK;
@@ -389,24 +408,6 @@ enum cairn_code cairn_http_reply_judge(const struct cairn_http_transfer *transfe
 #define RETRANSMISSIONS_MIN 2
 #define ROUNDING_US 10000 /* the kernel's times are rounded to its ticks */
 
-static uint16_t port_of(int fd) {
-    struct sockaddr_storage own = {0};
-    socklen_t size = sizeof own;
-    const void *any = &own;
-    if (getsockname(fd, (struct sockaddr *)&own, &size) != 0) return 0;
-    if (own.ss_family == AF_INET6) return ntohs(((const struct sockaddr_in6 *)any)->sin6_port);
-    return own.ss_family == AF_INET ? ntohs(((const struct sockaddr_in *)any)->sin_port) : 0;
-}
-
-static int socket_of(const struct cairn_http_transfer *transfer) {
-    const struct cairn_http_engine *engine = transfer->engine;
-    if (transfer->direct) return transfer->link ? transfer->link->fd : -1;
-    for (uint32_t i = 0; i < engine->socket_count; i++)
-        if (transfer->local_port && port_of(engine->sockets[i]) == transfer->local_port)
-            return engine->sockets[i];
-    return -1;
-}
-
 uint64_t cairn_http_half_open_due_us(const struct cairn_http_transfer *transfer) {
     if (!transfer->on_kept || transfer->resent || transfer->request->reply_at_us) return UINT64_MAX;
     if (transfer->heard && (transfer->direct || transfer->request->sent_at_us)) return UINT64_MAX;
@@ -434,7 +435,12 @@ bool cairn_http_half_open_check(struct cairn_http_transfer *transfer) {
     }
     uint64_t silent_us = (uint64_t)info.tcpi_last_ack_recv * 1000 + ROUNDING_US;
     if (peer_has_ended(transfer, fd, &info)) return true;
-    transfer->heard = !info.tcpi_unacked || silent_us < passed_us;
+    /* A peer in the same rack, or on this machine, acknowledges the beginning sooner than the
+     * kernel's times can tell, and then perhaps nothing while it waits for a core. */
+    struct cairn_net_times times;
+    bool acked = transfer->has_times && cairn_net_times(fd, &times) &&
+                 times.acked_bytes > transfer->times.acked_bytes;
+    transfer->heard = acked || !info.tcpi_unacked || silent_us < passed_us;
     return !transfer->heard && info.tcpi_retransmits >= RETRANSMISSIONS_MIN;
 }
 

@@ -265,15 +265,18 @@ void cairn_model_choice_release(struct cairn_model_choice *choice) {
     *choice = (struct cairn_model_choice){0};
 }
 
+/* Names are compared in whatever case, since disks and archives of other systems write capitals.
+ * Of two that differ in case the later one, in lower case, is a loader's. */
+
 static bool is_exactly(const char *name, const char *stem, const char *end) {
     size_t size = strlen(stem);
-    return strncmp(name, stem, size) == 0 && strcmp(name + size, end) == 0;
+    return strncasecmp(name, stem, size) == 0 && strcasecmp(name + size, end) == 0;
 }
 
 static bool is_of(const struct kind *kind, const char *name) {
-    if (!cairn_text_ends(name, kind->end) || cairn_model_is_index(name)) return false;
+    if (!cairn_text_ends_uncased(name, kind->end) || cairn_model_is_index(name)) return false;
     for (size_t s = 0; !kind->any && kind->stems[s]; s++)
-        if (cairn_text_starts(name, kind->stems[s])) return true;
+        if (strncasecmp(name, kind->stems[s], strlen(kind->stems[s])) == 0) return true;
     return kind->any;
 }
 
@@ -281,17 +284,17 @@ static bool is_of(const struct kind *kind, const char *name) {
  * model.safetensors.fp16.index.json. */
 static bool is_index_of(const struct kind *kind, const char *name) {
     const char *at = name;
-    if (!cairn_text_ends(name, ".json")) return false;
-    for (; (at = strstr(at, kind->end)); at++) {
-        const char *rest = at + strlen(kind->end), *index = strstr(rest, ".index.");
+    if (!cairn_text_ends_uncased(name, ".json")) return false;
+    for (; (at = strcasestr(at, kind->end)); at++) {
+        const char *rest = at + strlen(kind->end), *index = strcasestr(rest, ".index.");
         if (at == name || !index) continue;
         bool variant =
             index > rest && *rest == '.' && !memchr(rest + 1, '.', (size_t)(index - rest - 1));
         const char *end = index + strlen(".index.");
         if (index != rest && !variant) continue;
-        if (strcmp(end, "json") == 0) return true;
+        if (strcasecmp(end, "json") == 0) return true;
         const char *dot = strchr(end, '.');
-        if (!variant && dot && strcmp(dot, ".json") == 0) return true;
+        if (!variant && dot && strcasecmp(dot, ".json") == 0) return true;
     }
     return false;
 }
@@ -305,7 +308,7 @@ bool cairn_model_is_index(const char *name) {
 bool cairn_model_is_like(const char *name) {
     static const char *const ends[] = {".safetensors", ".bin", ".pt", ".pth", ".ckpt"};
     for (size_t i = 0; i < CAIRN_COUNT(ends); i++)
-        if (cairn_text_ends(name, ends[i])) return true;
+        if (cairn_text_ends_uncased(name, ends[i])) return true;
     return cairn_model_is_index(name);
 }
 
@@ -329,7 +332,7 @@ struct part_name {
     const char *tail;
 };
 static bool read_part_name(const char *name, struct part_name *ret) {
-    for (const char *of = name; (of = strstr(of, "-of-")); of++) {
+    for (const char *of = name; (of = strcasestr(of, "-of-")); of++) {
         const char *begin = of, *end = of + 4 + strspn(of + 4, "0123456789");
         while (begin > name && begin[-1] >= '0' && begin[-1] <= '9') begin--;
         *ret = (struct part_name){
@@ -366,6 +369,10 @@ static enum cairn_code load_index(const struct search *search, const char *index
         if (!json_is_string(file))
             return cairn_fail(err, CAIRN_CORRUPT, "%s: the file of tensor %s is no text", index,
                               cairn_short(name).text);
+        const char *beside = json_string_value(file); /* "./FILE" is FILE */
+        while (cairn_text_starts(beside, "./")) beside += 1 + strspn(beside + 1, "/");
+        if (beside != json_string_value(file) && json_string_set_nocheck(file, beside))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for %s", index);
     }
     search->choice->map = json_incref(map);
     return CAIRN_OK;
@@ -410,7 +417,7 @@ static enum cairn_code find_index(const struct search *search, const struct kind
     CAIRN_AUTO(buf) end = {0};
     CAIRN_TRY(cairn_buf_printf(&end, err, "%s.index.json", kind->end));
     for (size_t s = 0; kind->stems[s]; s++)
-        for (size_t i = 0; i < search->folder->count; i++)
+        for (size_t i = search->folder->count; i-- > 0;)
             if (is_exactly(search->folder->names[i], kind->stems[s], end.data)) {
                 *ret = search->folder->names[i];
                 return CAIRN_OK;
@@ -473,6 +480,27 @@ static enum cairn_code check_one_set(const char *name, const struct part_name *p
                       cairn_short(other).text, cairn_short(name).text);
 }
 
+/* model.fp16-00001-of-00002 and model-00001-of-00002.fp16 are variants of model-00001-of-00002: the
+ * same tensors once more, or others that loaders do not mix with them. */
+static enum cairn_code check_variants(const struct search *search, const char *name,
+                                      const struct part_name *part, struct cairn_error *err) {
+    size_t base = cairn_min_u64(strcspn(name, "."), part->stem);
+    const char *end = strrchr(part->tail, '.');
+    for (size_t i = 0; i < search->folder->count; i++) {
+        const char *other = search->folder->names[i];
+        struct part_name other_part;
+        if (strncmp(other, name, base) != 0 || !read_part_name(other, &other_part) ||
+            cairn_min_u64(strcspn(other, "."), other_part.stem) != base ||
+            is_set(name, part, other, &other_part) || !cairn_text_ends_uncased(other, end))
+            continue;
+        return cairn_fail(err, CAIRN_INVALID,
+                          "%s and %s are of two variants, and no index says which is meant: move "
+                          "the files of the one to a folder of their own",
+                          cairn_short(name).text, cairn_short(other).text);
+    }
+    return CAIRN_OK;
+}
+
 /* Checks that each file of a numbered set exists, and no further one. Numbers begin at 1, or at 0
  * if there is one. */
 static enum cairn_code check_set(const struct search *search, const char *name, const char *before,
@@ -484,14 +512,16 @@ static enum cairn_code check_set(const struct search *search, const char *name, 
         return cairn_fail(err, CAIRN_INVALID, "%s: there is no number %" PRIu64 " of %" PRIu64,
                           cairn_short(name).text, part.number, part.total);
     if (before && read_part_name(before, &other_part) && other_part.total == part.total &&
-        other_part.stem == part.stem && strncmp(name, before, part.stem) == 0)
+        is_set(name, &part, before, &other_part))
         return CAIRN_OK; /* its set was checked */
+    CAIRN_TRY(check_variants(search, name, &part, err));
+    const char *of = name + part.stem + 1 + part.digits; /* "-of-", as it is written here */
     for (unsigned first = 0; first < 2; first++) {
         uint64_t number = first;
         for (; number < first + part.total; number++) {
             CAIRN_AUTO(buf) other = {0};
-            CAIRN_TRY(cairn_buf_printf(&other, err, "%.*s-%0*" PRIu64 "-of-%0*" PRIu64 "%s",
-                                       (int)part.stem, name, (int)part.digits, number,
+            CAIRN_TRY(cairn_buf_printf(&other, err, "%.*s-%0*" PRIu64 "%.4s%0*" PRIu64 "%s",
+                                       (int)part.stem, name, (int)part.digits, number, of,
                                        (int)part.total_digits, part.total, part.tail));
             if (is_there(search, other.data)) continue;
             if (number == 0) break; /* counted from 1 */
@@ -526,7 +556,7 @@ static enum cairn_code check_downloads(const struct search *search, struct cairn
 static bool take_single(struct search *search, const struct kind *kind) {
     size_t at;
     for (size_t s = 0; kind->stems[s]; s++) {
-        for (at = 0; at < search->folder->count; at++) {
+        for (at = search->folder->count; at-- > 0;) {
             if (!is_exactly(search->folder->names[at], kind->stems[s], kind->end)) continue;
             search->choice->taken[at] = true;
             search->choice->single = search->folder->names[at];

@@ -12,12 +12,13 @@
  *          2   the headers' texts become the assembly's, except those that describe pieces and
  *              those that formats/safetensors.c makes itself.
  *          3   an index (*.safetensors.index.json, *.bin.index.json, variants of either) decides,
- *              whatever its name. CAIRN_NOT_FOUND names an absent file, the index and a tensor of
- *              the file. Of several indexes the one by the name that loaders try first decides;
- *              without such a name CAIRN_INVALID names two.
+ *              whatever its name and case. CAIRN_NOT_FOUND names an absent file, the index and a
+ *              tensor of the file. Of several indexes the one by the name that loaders try first
+ *              decides; without such a name CAIRN_INVALID names two.
  *          4   without an index the model is the file by the name that loaders try first, else all
  *              files of one kind, safetensors before torch's. NAME-0000i-of-0000N gives the number
  *              of files; an absent one, and FILE.incomplete alone, are CAIRN_NOT_FOUND, by name.
+ *              Two such sets of one NAME (NAME.fp16-0000i-of-0000N beside it) are CAIRN_INVALID.
  * Limits:  as formats/assembly/assembly.h. Missing parts at the end of a tensor go unnoticed. An
  *          index of CAIRN_SAFETENSORS_HEADER_BYTES_MAX bytes; the folder's names are sorted.
  * Threads: one owner.

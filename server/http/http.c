@@ -315,6 +315,28 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
     return exchange->ready ? srv_http_reply(exchange) : MHD_YES;
 }
 
+/* Path and query of a target, on the heap. NULL: neither in the origin form nor in the absolute
+ * form of RFC 9112, 3.2.2: "http://host:port/path?query", as a proxy is asked. */
+static char *read_target(const char *uri, char ret_authority[SRV_HOST_BYTES_MAX]) {
+    static const char *const schemes[] = {"http://", "https://"};
+    ret_authority[0] = '\0';
+    if (uri[0] == '/') return strdup(uri);
+    for (size_t i = 0; i < CAIRN_COUNT(schemes); i++) {
+        size_t scheme = strlen(schemes[i]);
+        if (strncasecmp(uri, schemes[i], scheme) != 0) continue;
+        const char *authority = uri + scheme;
+        size_t size = strcspn(authority, "/?");
+        const char *path = authority + size;
+        /* A user before the host hides where a link leads (RFC 9110, 4.2.4). */
+        if (!size || size >= SRV_HOST_BYTES_MAX || memchr(authority, '@', size)) return NULL;
+        memcpy(ret_authority, authority, size);
+        ret_authority[size] = '\0';
+        char *target = NULL;
+        return asprintf(&target, "%s%s", *path == '/' ? "" : "/", path) < 0 ? NULL : target;
+    }
+    return NULL;
+}
+
 /* Keeps the raw target, before the library decodes or cuts it. */
 static void *on_target(void *cls, const char *uri, struct MHD_Connection *connection) {
     struct srv_exchange *exchange = calloc(1, sizeof(*exchange));
@@ -323,11 +345,11 @@ static void *on_target(void *cls, const char *uri, struct MHD_Connection *connec
     exchange->connection = connection;
     exchange->uri = uri;
     exchange->uri_size = strlen(uri);
-    bool ok = uri[0] == '/' && exchange->uri_size <= SRV_TARGET_BYTES_MAX;
+    bool ok = true;
     for (size_t i = 0; i < exchange->uri_size; i++) {
         if (uri[i] < 0x21 || uri[i] > 0x7e || uri[i] == '#') ok = false;
     }
-    exchange->target = ok ? strdup(uri) : NULL;
+    exchange->target = ok ? read_target(uri, exchange->authority) : NULL;
     exchange->conn = srv_conn_of(connection);
     srv_conn_set(exchange->conn, exchange->http->server->settings->request_timeout_ms);
     srv_conn_line(exchange->http, exchange->conn, SRV_LINE_ARRIVING);

@@ -27,6 +27,7 @@
 #define SRV_HEALTH_PLACES 16        /* beyond http_connections_max, for health checks */
 #define SRV_PROXY_HEADER_BYTES 1024 /* including extensions that a proxy appends */
 #define SRV_AUTHORIZATION_BYTES 256 /* a scheme, spaces, a token */
+#define SRV_HOST_BYTES_MAX 262      /* a name of 255 bytes, a colon, a port */
 #define SRV_TARGET_TOO_LONG "path and query of a request have at most %d bytes here"
 #define SRV_HEAD_TOO_LONG                                                                          \
     "first line and headers have to fit into 32 KiB, with 64 bytes more for each header: send "    \
@@ -128,7 +129,8 @@ struct srv_exchange {
     struct srv_peer *peer; /* the caller, through a trusted proxy; under the lock */
     const char *uri;       /* in the library's buffer: only for shape.c */
     size_t uri_size;
-    char *target; /* owned; NULL: the request target is invalid */
+    char *target; /* owned: path and query; NULL: the request target is invalid */
+    char authority[SRV_HOST_BYTES_MAX]; /* of a target in absolute form; "": another form */
     bool begun, dispatched, ready;
     bool asks_only;         /* an allowed CORS preflight (OPTIONS) */
     char origin[280];       /* its Origin, if in allowed_origins; else "" */

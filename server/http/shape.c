@@ -86,7 +86,7 @@ enum cairn_code srv_shape_check(struct srv_exchange *exchange, const char *metho
               uri + exchange->uri_size + 1 == version && strlen(version) == 8;
     walk.end = version + 8;
     MHD_get_connection_values_n(exchange->connection, MHD_HEADER_KIND, check_line, &walk);
-    if (exchange->uri_size > SRV_TARGET_BYTES_MAX) {
+    if ((exchange->target ? strlen(exchange->target) : exchange->uri_size) > SRV_TARGET_BYTES_MAX) {
         exchange->status = 414;
         return cairn_fail(err, CAIRN_INVALID, SRV_TARGET_TOO_LONG, SRV_TARGET_BYTES_MAX);
     }
@@ -120,10 +120,8 @@ enum cairn_code srv_shape_check(struct srv_exchange *exchange, const char *metho
  *   DELETE always have a preflight.
  */
 
-#define HOST_BYTES_MAX 262 /* a name of 255 bytes, a colon, a port */
-
 /* The host of "host", "host:port", "[v6]:port"; "" when malformed. */
-static void host_of(const char *authority, char ret[HOST_BYTES_MAX]) {
+static void host_of(const char *authority, char ret[SRV_HOST_BYTES_MAX]) {
     bool six = authority[0] == '[';
     const char *end = six ? strchr(authority, ']') : authority + strcspn(authority, ":");
     ret[0] = '\0';
@@ -131,7 +129,7 @@ static void host_of(const char *authority, char ret[HOST_BYTES_MAX]) {
     const char *port = end + six;
     if (*port && (*port != ':' || strspn(port + 1, "0123456789") != strlen(port + 1))) return;
     size_t size = (size_t)(end - authority) - six;
-    if (size >= HOST_BYTES_MAX) return;
+    if (size >= SRV_HOST_BYTES_MAX) return;
     memcpy(ret, authority + six, size);
     ret[size] = '\0';
     if (!six && size && ret[size - 1] == '.') ret[size - 1] = '\0';
@@ -156,7 +154,7 @@ static bool is_listed(const char *list, const char *host) {
 
 /* The name in public_url, under which a proxy's callers know this server. */
 static bool is_public_name(const struct srv_http *http, const char *host) {
-    char authority[HOST_BYTES_MAX], public[HOST_BYTES_MAX];
+    char authority[SRV_HOST_BYTES_MAX], public[SRV_HOST_BYTES_MAX];
     const char *url = strstr(http->server->settings->public_url, "://");
     if (!url) return false;
     snprintf(authority, sizeof(authority), "%.*s", (int)strcspn(url + 3, "/"), url + 3);
@@ -165,7 +163,7 @@ static bool is_public_name(const struct srv_http *http, const char *host) {
 }
 
 static bool is_our_name(const struct srv_http *http, const char *authority) {
-    char host[HOST_BYTES_MAX], listen[HOST_BYTES_MAX];
+    char host[SRV_HOST_BYTES_MAX], listen[SRV_HOST_BYTES_MAX];
     host_of(authority, host);
     host_of(http->server->settings->listen, listen);
     if (!host[0]) return false;
@@ -175,14 +173,14 @@ static bool is_our_name(const struct srv_http *http, const char *authority) {
 }
 
 static bool is_ours(const struct srv_http *http, const char *authority) {
-    char host[HOST_BYTES_MAX];
+    char host[SRV_HOST_BYTES_MAX];
     host_of(authority, host);
     return is_address(host) || is_our_name(http, authority);
 }
 
 /* Anybody may serve a page at an IP address, but at our address and port only this server does. */
 static bool is_same_address(const char *authority, const char *asked) {
-    char host[HOST_BYTES_MAX];
+    char host[SRV_HOST_BYTES_MAX];
     host_of(authority, host);
     return is_address(host) && !strcasecmp(authority, asked);
 }
@@ -225,7 +223,7 @@ const struct srv_cors *srv_site_cors(const struct srv_exchange *exchange) {
 /* RFC 6454: "scheme://host:port", or "null" of a page that has no site. */
 static enum cairn_code check_origin(const struct srv_exchange *exchange, const char *asked,
                                     struct cairn_error *err) {
-    char origin[HOST_BYTES_MAX + 16];
+    char origin[SRV_HOST_BYTES_MAX + 16];
     bool there = false;
     bool fits = srv_http_header(exchange, "Origin", origin, sizeof(origin), &there);
     if (!there || exchange->origin[0]) return CAIRN_OK;
@@ -256,16 +254,20 @@ static bool is_health(const struct srv_exchange *exchange) {
     return !strcmp(exchange->request.path, "/livez") || !strcmp(exchange->request.path, "/readyz");
 }
 
-/* A request without Host cannot come from a page: every browser sends Host. */
-static bool is_for_us(const struct srv_exchange *exchange, char host[HOST_BYTES_MAX]) {
-    bool there = false;
-    bool fits = srv_http_header(exchange, "Host", host, HOST_BYTES_MAX, &there);
+/* A request without Host cannot come from a page: every browser sends Host. An authority in the
+ * target counts in its place (RFC 9112, 3.2.2). */
+static bool is_for_us(const struct srv_exchange *exchange, char host[SRV_HOST_BYTES_MAX]) {
+    bool there = exchange->authority[0] != '\0', fits = there;
+    if (there)
+        memcpy(host, exchange->authority, SRV_HOST_BYTES_MAX);
+    else
+        fits = srv_http_header(exchange, "Host", host, SRV_HOST_BYTES_MAX, &there);
     return is_health(exchange) || !there || (fits && is_ours(exchange->http, host));
 }
 
 enum cairn_code srv_site_check(struct srv_exchange *exchange, const char *method,
                                struct cairn_error *err) {
-    char host[HOST_BYTES_MAX];
+    char host[SRV_HOST_BYTES_MAX];
     if (!is_for_us(exchange, host)) {
         exchange->title = "This server is not asked by that name.";
         return cairn_fail(err, CAIRN_FORBIDDEN,

@@ -281,7 +281,7 @@ static enum cairn_code read_header(struct texts_work *work, uint32_t shard,
 
 static bool is_kept_file(const struct view *view, const struct cairn_manifest_shard *shard) {
     const char *dot = strrchr(shard->name, '.');
-    return dot && strcmp(dot, ".safetensors") == 0 &&
+    return dot && strcasecmp(dot, ".safetensors") == 0 &&
            cairn_layout_keeps_file(&view->layout->layout, shard->rank, cairn_view_of(shard->name));
 }
 

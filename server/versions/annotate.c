@@ -155,6 +155,7 @@ static enum cairn_code keep_origin(struct srv_tx *tx, const struct patch *patch,
     memcpy(text, from, (size_t)(at - from));
     enum cairn_code code = cairn_run_name_parse(text, &name, err);
     if (code) return cairn_within(err, code, "/from");
+    CAIRN_TRY(cairn_ref_check(at + 1, "/from", err));
     struct srv_ref ref = {&name, at + 1, true};
     if (!srv_caller_may(&patch->request->caller, CAIRN_SCOPE_READ, name.project))
         return cairn_fail(err, CAIRN_NOT_FOUND, "/from: there is no run %s/%s", name.project,
@@ -333,6 +334,7 @@ static enum cairn_code serve_change(struct alias_call *call, struct srv_reply *r
 
 SRV_HANDLER(alias_put) {
     SRV_BODY(body, alias_put, said, 100);
+    CAIRN_TRY(cairn_ref_check(said.ref, "/ref", err));
     struct alias_call call = {.request = request, .to = said.ref};
     return serve_change(&call, reply, err);
 }

@@ -176,6 +176,48 @@ class Indexes(Case):
                     {name: f"{name}.safetensors" for name in ("model-00001-of-00002", "model-00002-of-00002")})
         self.assertEqual(set(self.exported()[0]), {"model-00001-of-00002", "model-00002-of-00002"})
 
+    def test_variants_of_a_set_are_not_one_model(self):
+        for stem, tail in (("model", ".safetensors"), ("model.fp16", ".safetensors"), ("model", ".fp16.safetensors")):
+            for number in (1, 2):
+                name = f"{stem}-0000{number}-of-00002{tail}"
+                write(self.source / name, {f"{stem}{tail}.{number}": one(number)})
+        both = sorted(path.name for path in self.source.iterdir())
+        self.refused(2, both[0], both[1], "are of two variants", "to a folder of their own")
+        other = cases.made(self.folder / "other")
+        for path in self.source.glob("*.fp16.safetensors"):
+            path.rename(other / path.name)
+        self.refused(2, "model-00001-of-00002.safetensors", "model.fp16-00001-of-00002.safetensors", "two variants")
+        for path in self.source.glob("model.fp16*"):
+            path.rename(other / path.name)
+        self.assertEqual(set(self.exported()[0]), {"model.safetensors.1", "model.safetensors.2"})
+        # Sets of other names are parts of the model, as all files are.
+        write(self.source / "model-head-00001-of-00001.safetensors", {"head": one(1)})
+        self.assertEqual(len(self.exported()[0]), 3)
+
+    def test_names_in_capitals_are_known(self):
+        names = [f"MODEL-0000{number}-OF-00002.SAFETENSORS" for number in (1, 2)]
+        write(self.source / names[0], {"a": one(1), "old": one(8)})
+        self.refused(3, f"{names[1]} is not there")
+        write(self.source / names[1], {"b": one(2)})
+        self.assertEqual(set(self.exported()[0]), {"a", "b", "old"})
+        index = self.source / "MODEL.SAFETENSORS.INDEX.JSON"
+        write_index(index, {"a": names[0], "b": names[1]})
+        write(self.source / "OTHER.SAFETENSORS", {"x": one(9)})
+        tensors, told = self.exported()
+        self.assertEqual(tensors, {"a": floats(1), "b": floats(2)})
+        self.assertEqual(set(self.left_out(told)), {"OTHER.SAFETENSORS", f"old of {names[0]}"})
+        self.assertEqual(set(self.exported(source=index)[0]), {"a", "b"})
+        write_index(self.source / "model.safetensors.index.json", {"x": "OTHER.SAFETENSORS"})
+        self.assertEqual(set(self.exported()[0]), {"x"})
+
+    def test_a_file_of_an_index_may_be_written_with_its_own_folder(self):
+        for name in ("a", "b"):
+            write(self.source / f"{name}.safetensors", {name: one(1)})
+        write_index(self.source / "model.safetensors.index.json", {"a": "./a.safetensors", "b": ".//./b.safetensors"})
+        tensors, told = self.exported()
+        self.assertEqual(set(tensors), {"a", "b"})
+        self.assertEqual(told["left_out"], [])
+
     def test_an_index_that_cannot_be_read_is_named_with_the_cause(self):
         write(self.source / "m.safetensors", {"w": one(1)})
         name = "m.safetensors.index.json"
@@ -354,18 +396,23 @@ class Kept(Case):
         return {name: row[2] for name, row in read(out).items()}, told, out
 
     def test_put_and_import_know_what_the_index_names(self):
-        write(self.source / "main.safetensors", {"w": one(1), "old": one(5)})
-        write(self.source / "consolidated.safetensors", {"layers.w": one(2)})
-        write_index(self.source / "model.safetensors.index.json", {"w": "main.safetensors"})
-        for number, words in enumerate((("put",), ("import", "hf")), 1):
-            told = self.saved(*words, self.source, f"f/index@{number}")
-            self.assertEqual(told["tensors"], 1)
-            self.assertEqual(set(self.left_out(told)), {"old of main.safetensors", "consolidated.safetensors"})
-            self.assertEqual(self.of(f"f/index@{number}")[0], {"w": floats(1)})
-            back = self.out()
-            self.world.cairn("get", f"f/index@{number}", "-d", back)
-            for path in self.source.iterdir():
-                self.assertEqual((back / path.name).read_bytes(), path.read_bytes())
+        number = 0
+        for spelled in (str.lower, str.upper):
+            main, other = spelled("main.safetensors"), spelled("consolidated.safetensors")
+            write(self.source / main, {"w": one(1), "old": one(5)})
+            write(self.source / other, {"layers.w": one(2)})
+            write_index(self.source / spelled("model.safetensors.index.json"), {"w": f"./{main}"})
+            for words in (("put",), ("import", "hf")):
+                number += 1
+                told = self.saved(*words, self.source, f"f/index@{number}")
+                self.assertEqual(told["tensors"], 1)
+                self.assertEqual(set(self.left_out(told)), {f"old of {main}", other})
+                self.assertEqual(self.of(f"f/index@{number}")[0], {"w": floats(1)})
+                back = self.out()
+                self.world.cairn("get", f"f/index@{number}", "-d", back)
+                for path in self.source.iterdir():
+                    self.assertEqual((back / path.name).read_bytes(), path.read_bytes())
+            shutil.rmtree(self.source)
 
     def test_put_and_import_make_pieces_one_tensor_or_keep_them_as_bytes(self):
         parts = [([0, 0], [1, 2], [1, 2]), ([1, 0], [1, 2], [3, 4])]
@@ -380,12 +427,18 @@ class Kept(Case):
         self.world.cairn("import", "hf", self.source, "f/pieces@4", status=7)
 
     def test_texts_of_headers_come_back_from_a_version(self):
-        write(self.source / "model.safetensors", {"a": one(1)}, Texts.KOHYA)
-        for number, words in enumerate((("put",), ("import", "hf")), 1):
+        cases_of_name = [(name, words) for name in ("model.safetensors", "MODEL.SAFETENSORS")
+                         for words in (("put",), ("import", "hf"))]
+        for number, (name, words) in enumerate(cases_of_name, 1):
+            write(self.source / name, {"a": one(1)}, Texts.KOHYA)
             self.world.cairn(*words, self.source, f"f/texts@{number}")
+            (self.source / name).unlink()
             _, told, out = self.of(f"f/texts@{number}")
             self.assertEqual(texts_of(out / "model.safetensors"), {**Texts.KOHYA, "cairn": "1"})
             self.assertEqual(told["left_out"], [])
+            status, _, body = self.world.get(f"/v1/runs/f/texts/checkpoints/{number}/hf/model.safetensors")
+            view = cases.file(self.folder / f"view-{number}.safetensors", body)
+            self.assertEqual((status, texts_of(view)), (200, {**Texts.KOHYA, "cairn": "1"}))
 
     def test_links_are_followed_by_import(self):
         write(self.folder / "blob", {"w": one(1)})

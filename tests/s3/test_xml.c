@@ -120,6 +120,24 @@ TEST(a_list_of_parts_ends_by_the_words_of_other_servers, err) {
     }
 }
 
+TEST(a_cut_list_of_parts_whose_marker_is_no_number_is_refused_and_read_again, err) {
+#define MARKER(text) "<NextPartNumberMarker>" text "</NextPartNumberMarker>"
+    EACH_TEXT(markers, "", MARKER("null"), MARKER(""), MARKER("7x"), MARKER("0"), MARKER("10001"),
+              MARKER("7") MARKER("none")) {
+        struct cairn_store_part room[1];
+        struct cairn_xml_parts parts = {room, 0, 1, 0};
+        WITH_OK(buf, text,
+                cairn_buf_printf(&text, &err,
+                                 "<ListPartsResult><IsTruncated>true</IsTruncated>%s<Part>"
+                                 "<PartNumber>7</PartNumber></Part></ListPartsResult>",
+                                 markers));
+        EXPECT_FAILS(cairn_xml_parts_read(cairn_buf_view(&text), &parts, &err), CAIRN_PROTOCOL,
+                     "does not say where it goes on");
+        EXPECT_ALL_U64(parts.count, 0, parts.next_marker, 0);
+    }
+#undef MARKER
+}
+
 static const struct cairn_xml_listed below_p = {"p/", 2};
 
 TEST(e_a_listed_key_that_was_not_asked_for_ends_the_listing, err) {

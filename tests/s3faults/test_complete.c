@@ -219,6 +219,21 @@ TEST(s25_a_409_is_tried_again) {
                        "op=complete nth=1-2 : status=409/OperationAborted");
 }
 
+TEST(s25_a_409_of_complete_may_hide_a_success_so_the_object_is_looked_for) { /* R3 */
+    WORLD(.s3 = {.deadline_ms = 5000});
+    cairn_s3world_rules(&world, "op=complete : status=409/OperationAborted");
+    struct cairn_store_part part = {.number = 1, .size_bytes = 1, .etag = "\"e\""};
+    struct cairn_store_request complete = {.op = CAIRN_STORE_UPLOAD_COMPLETE,
+                                           .key = "shard",
+                                           .upload_id_in = "upload",
+                                           .parts = &part,
+                                           .part_count = 1,
+                                           .create = true};
+    EXPECT_CODE(cairn_store_perform(world.worker, &complete, &err), CAIRN_CONFLICT);
+    EXPECT(complete.ambiguous); /* store/multipart.h#2: HEAD follows */
+    EXPECT_COUNTED("op_complete=3");
+}
+
 TEST(s25_where_the_condition_is_ignored_or_refused_a_save_goes_on) {
     EACH_TEXT(text, "radosgw", "b2", "r2") {
         WORLD(.profile = text);

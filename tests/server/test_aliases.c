@@ -55,6 +55,18 @@ TEST(an_alias_is_moved_only_by_who_knows_where_it_points) {
         CAIRN_INVALID);
 }
 
+TEST(an_alias_to_what_can_be_no_version_is_refused_by_the_name_of_the_field) {
+    STARTED(saves, 1);
+    EACH_TEXT(ref, "", "-1", "Latest", "007", "ckpt_1") {
+        EXPECT_FAILS(cairn_change(&world, NULL, "PUT", ALIAS, TEXT("{\"ref\":\"%s\"}", ref), NULL),
+                     CAIRN_INVALID, "/ref: want a step number, a version id or a word");
+        EXPECT_FAILS(cairn_change(&world, "*", "PATCH", WORLD_RUN,
+                                  TEXT("{\"from\":\"llm/seven@%s\"}", ref), NULL),
+                     CAIRN_INVALID, "/from: want a step number, a version id or a word");
+    }
+    EXPECT_CHANGE(CAIRN_NOT_FOUND, "PUT", ALIAS, "{\"ref\":\"300\"}");
+}
+
 /* The status of a PUT that is to make something new. */
 static int put_new(const struct cairn_world *world, const char *path, const char *body) {
     return world_ask(world, "PUT", path, "If-None-Match: *\r\n", body, NULL);

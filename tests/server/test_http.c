@@ -41,7 +41,12 @@ static const struct shape malformed[] = {
     SHAPE("no Host", "GET /livez HTTP/1.1\r\nX: a\r\n\r\n"),
     SHAPE("two Hosts", GET "Host: b\r\n\r\n"),
     SHAPE("a fragment", "GET /livez#x HTTP/1.1\r\nHost: localhost\r\n\r\n"),
-    SHAPE("absolute form", "GET http://a/livez HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+    SHAPE("absolute form of another scheme",
+          "GET ftp://localhost/livez HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+    SHAPE("absolute form without a host", "GET http:///livez HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+    SHAPE("absolute form with a user",
+          "GET http://localhost@a/livez HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+    SHAPE("absolute form without Host", "GET http://localhost/livez HTTP/1.1\r\nX: a\r\n\r\n"),
     SHAPE("asterisk form", "OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n"),
     SHAPE("a negative length", PUT "Content-Length: -1\r\n\r\n"),
     SHAPE("a signed length", PUT "Content-Length: +2\r\n\r\n{}"),
@@ -86,7 +91,7 @@ TEST(b03_malformed_requests_are_refused_and_nothing_behind_them_is_parsed) { /* 
     }
 }
 
-/* RFC 9112, 5: what a client may send although hardly one does. */
+/* RFC 9112: what a client may send although hardly one does. */
 static const struct shape legal[] = {
     SHAPE("no space behind the colon", GET "X:b\r\n\r\n"),
     SHAPE("two spaces behind the colon", GET "X:  b\r\n\r\n"),
@@ -96,9 +101,12 @@ static const struct shape legal[] = {
     SHAPE("a value of spaces", GET "X: \r\n\r\n"),
     SHAPE("several of them", GET "X:\r\nY:\r\nA:b\r\nB:   c d\r\n\r\n"),
     SHAPE("a Host without a space", "GET /livez HTTP/1.1\r\nHost:localhost\r\n\r\n"),
+    /* 3.2.2: a server takes the absolute form */
+    SHAPE("absolute form", "GET http://localhost:7420/livez HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+    SHAPE("absolute form of https", "GET HTTPS://localhost/livez HTTP/1.1\r\nHost: a\r\n\r\n"),
 };
 
-TEST(every_spacing_that_rfc_9112_allows_is_taken) {
+TEST(every_spacing_and_target_that_rfc_9112_allows_is_taken) {
     WORLD();
     for (size_t i = 0; i < CAIRN_COUNT(legal); i++) {
         CAIRN_AUTO(buf) reply = {0};

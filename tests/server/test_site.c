@@ -44,6 +44,21 @@ TEST(checks_of_health_are_answered_to_any_host_and_in_http_1_0_without_one) { /*
     EXPECT(send_request(&world, "GET", "/metrics", "cairn_backend", "") == 403);
 }
 
+TEST(the_authority_of_an_absolute_target_counts_instead_of_the_host) { /* B08, RFC 9112 3.2.2 */
+    WORLD_IN("CAIRN_ALLOWED_HOSTS=cairn.example");
+    EACH(row, FIELDS(const char *target, *host; int status),
+         {"http://localhost:1/v1/runs", "localhost", 200},
+         {"http://cairn.example/v1/runs?limit=1", "evil.example", 200},
+         {"http://127.0.0.1/v1/runs/a/b", "localhost", 404}, {"http://[::1]", "localhost", 404},
+         {"http://localhost?limit=1", "localhost", 404},
+         {"http://evil.example/v1/runs", "localhost", 403},
+         {"http://localhost:x/v1/runs", "localhost", 403}) {
+        int status = send_request(&world, "GET", row->target, row->host, "");
+        cairn_test_check(status == row->status, __FILE__, __LINE__, "%d for %s", status,
+                         row->target);
+    }
+}
+
 /* The answer, whose text must hold all of these; NULL ends them. */
 static void expect_said(const struct cairn_world *world, const char *request, int status,
                         const char *const texts[], int line) {

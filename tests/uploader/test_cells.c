@@ -3,6 +3,7 @@
 #include "uploader/fetch/inside.h"
 
 #include "tests/harness.h"
+#include "uploader/saves/slabs.h"
 
 #define CELL CAIRN_UP_CELL_BYTES
 
@@ -21,10 +22,10 @@ static void start(struct scene *scene, uint64_t budget_bytes, uint64_t bytes_max
     cairn_up_cells_init(&scene->cells, &scene->budget, bytes_max);
 }
 
-/* Cells only compare the address. */
-static char places[2];
+/* Cells compare their addresses and ask how many ranks of the node restore them. */
+static struct cairn_up_version versions[2];
 static struct cairn_up_version *version(int number) {
-    return (struct cairn_up_version *)(void *)&places[number];
+    return &versions[number];
 }
 
 /* Two may come for it. */
@@ -69,6 +70,19 @@ TEST(where_the_budget_is_used_up_fewer_cells_do, err) {
     EXPECT_EQ_U64(scene.cells.count, 2);
 }
 
+TEST(no_cell_takes_what_the_windows_of_the_node_s_ranks_need, err) { /* inside.h#6 */
+    EACH(row, FIELDS(uint64_t ranks, cells), {0, 5}, {1, 4}, {3, 2}, {4, 1}, {5, 0}) {
+        SCENE(scene);
+        start(&scene, 20 * CELL, 5 * CELL);
+        REQUIRE_OK(cairn_budget_take(&scene.budget, 15 * CELL, "a slab", &err));
+        versions[0].expected = (uint32_t)row->ranks;
+        for (uint64_t i = 0; i < 5; i++) EXPECT(!claim(&scene, i, false) == !row->cells);
+        versions[0].expected = 0;
+        EXPECT_EQ_U64(scene.cells.count, row->cells);
+        EXPECT(cairn_budget_free_bytes(&scene.budget) >= row->ranks * CAIRN_UP_WINDOW_BYTES_MIN);
+    }
+}
+
 TEST(a_cell_is_found_again_by_version_shard_and_place_alone) {
     SCENE(scene);
     start(&scene, 40 * CELL, 10 * CELL);
@@ -104,7 +118,7 @@ TEST(who_all_have_had_goes_first_then_the_one_used_longest_ago_and_never_one_in_
     cells[3]->flying = 1;
     EXPECT(claim(&scene, 13, false) == NULL);
     cells[3]->flying = 0;
-    cells[3]->waiters = (struct cairn_up_want *)(void *)&places[0];
+    cells[3]->waiters = (struct cairn_up_want *)(void *)&versions[0];
     EXPECT(claim(&scene, 13, false) == NULL);
     cells[3]->waiters = NULL;
     for (uint64_t i = 0; i < 4; i++) cells[i]->users = 0;
