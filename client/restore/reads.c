@@ -24,6 +24,7 @@
 #define RANGES_MAX 2048
 #define WINDOW_BYTES (64 * CAIRN_MIB)
 #define WINDOW_BYTES_LARGE (256 * CAIRN_MIB)
+#define WINDOW_BYTES_SMALL (16 * CAIRN_MIB)
 #define TRIES_MAX 3
 #define BLOCK 512 /* elements; at most 8 KiB */
 #define ITEM_BYTES_MAX CAIRN_GIB
@@ -445,11 +446,17 @@ static bool are_all_free(const struct cairn_session *session) {
     return true;
 }
 
+/* Each byte of a window is a page that the kernel clears first, so that many ranks that restore little
+ * have small ones. */
+static uint64_t window_bytes(const struct cairn_session *session, uint64_t version_bytes) {
+    uint64_t each = version_bytes > 4 * CAIRN_GIB ? WINDOW_BYTES_LARGE : WINDOW_BYTES;
+    return cairn_max_u64(WINDOW_BYTES_SMALL, each / session->local_world_size);
+}
+
 static enum cairn_code read_once(struct reading *reading, struct cairn_error *err) {
     struct cairn_session *session = reading->session;
     bool asked = true;
-    uint64_t wanted_bytes =
-        reading->restore->manifest.total_bytes > 4 * CAIRN_GIB ? WINDOW_BYTES_LARGE : WINDOW_BYTES;
+    uint64_t wanted_bytes = window_bytes(session, reading->restore->manifest.total_bytes);
     CAIRN_TRY(
         cairn_client_restore_known(reading->restore, reading->deadline_ms, &reading->epoch, err));
     CAIRN_TRY(await_left_over(reading, err));
