@@ -285,6 +285,38 @@ TEST(the_window_goes_back_with_the_last_restore_and_the_next_read_gets_another) 
     EXPECT_EQ_U64(own, 0);
 }
 
+/* What a rank asks for whose node has so many; 0: it asked for none. */
+static uint64_t window_asked(struct cairn_rank *rank, uint32_t ranks_of_node) {
+    AUTO_RESTORE *restore = NULL;
+    uint32_t own = 7;
+    const struct cairn_read read = {
+        .size = sizeof read, .tensor = "own", .into = &own, .into_bytes = 4};
+    const struct cairn_open_options options =
+        SIZED(cairn_open_options, .run = "llm/7b", .world_size = ranks_of_node,
+              .local_world_size = ranks_of_node, .socket = rank->path, .read_only = 1,
+              .timeout_ms = HANG_MS);
+    struct cairn_fake_message asked;
+    size_t before = cairn_fake_uploader_count(rank->fake, "window");
+    if (cairn_open(&options, &rank->session, NULL, NULL) ||
+        cairn_restore_open(rank->session, NULL, &restore, NULL, NULL) ||
+        cairn_restore_read(restore, &read, 1, 0, NULL) ||
+        !cairn_fake_uploader_saw(rank->fake, "window", before + 1, &asked))
+        return 0;
+    return (uint64_t)json_integer_value(json_object_get(asked.message, "bytes"));
+}
+
+TEST(ranks_of_a_node_divide_the_memory_of_their_windows) {
+    OPEN_VERSION();
+    cairn_restore_free(restore);
+    restore = NULL;
+    static const uint32_t ranks[] = {1, 2, 3, 4, 8, 1000};
+    static const uint64_t mib[] = {64, 32, 21, 16, 16, 16};
+    for (size_t i = 0; i < CAIRN_COUNT(ranks); i++) {
+        cairn_rank_leave(&rank);
+        EXPECT_EQ_U64(window_asked(&rank, ranks[i]) / CAIRN_MIB, mib[i]);
+    }
+}
+
 struct late_read {
     struct cairn_restore *restore;
     uint32_t own;
