@@ -446,8 +446,8 @@ static bool are_all_free(const struct cairn_session *session) {
     return true;
 }
 
-/* Each byte of a window is a page that the kernel clears first, so that many ranks that restore little
- * have small ones. */
+/* The kernel clears each page of a window first, so that many ranks that restore little have small
+ * ones. */
 static uint64_t window_bytes(const struct cairn_session *session, uint64_t version_bytes) {
     uint64_t each = version_bytes > 4 * CAIRN_GIB ? WINDOW_BYTES_LARGE : WINDOW_BYTES;
     return cairn_max_u64(WINDOW_BYTES_SMALL, each / session->local_world_size);
