@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: labels=torch seconds=70 thirds=3 rooms=python,client,uploader,server
+# ctest: labels=torch seconds=25 thirds=3 rooms=python,client,uploader,server
 """Tensors on meshes of up to four dimensions, on 16 ranks that are forked with torch's process group that sends nothing,
 since nothing has to be sent: each rank's part is saved once, the server's proof of the whole passes, and every layout loads
 what another one saved."""
@@ -9,6 +9,7 @@ PLAY = """
 import os, sys, traceback, warnings
 warnings.filterwarnings("ignore")
 import torch
+import torch._dynamo  # placing a DTensor imports it: here once, not in each rank that is forked
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
