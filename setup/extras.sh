@@ -206,7 +206,7 @@ cairn_extras_prometheus() {
     rm -rf "$work"
 }
 
-# libmicrohttpd's next release, out of Debian's source package of it; kept once it is there.
+# libmicrohttpd's next release, out of Debian's source package of it, for what --full alone runs; kept once it is there.
 cairn_extras_microhttpd() {
     [ -e "$cairn_extras_library/lib/libmicrohttpd.so.12" ] && return 0
     local work status=1
@@ -264,10 +264,10 @@ cairn_extras_get() {
         cairn_extras_proxies_get || true
         [ -z "${CAIRN_TEST_SLOW:-}" ] || cairn_extras_languages || true
     fi
-    cairn_extras_microhttpd || true
     cairn_extras_axe || true
     cairn_extras_prometheus || true
     if [ -n "${CAIRN_TEST_SLOW:-}" ]; then
+        cairn_extras_microhttpd || true
         [ -n "${CAIRN_TEST_TORCH:-}" ] || cairn_extras_torch_get
         # An environment of somebody else's is left as it is.
         [ "${CAIRN_TEST_TORCH:-}" != "$PWD/build/venv-torch/bin/python3" ] || cairn_extras_frameworks_get "$CAIRN_TEST_TORCH"
