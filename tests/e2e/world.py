@@ -30,20 +30,23 @@ END_S = 3
 DEADLY = {signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
 
 
-def wait_until(what, seconds=0.0, every=0.02):
+def wait_until(what, seconds=0.0, every=None):
     """The first true value of what(), which must come, however long a busy machine takes: fails after
-    HANG_S. seconds: at least so long, where the product itself takes longer than that."""
+    HANG_S. seconds: at least so long, where the product itself takes longer than that. every: for a state
+    that passes."""
     value = value_within(what, max(seconds, HANG_S), every)
     if not value:
         raise AssertionError(f"never came: {described(what)}")
     return value
 
 
-def value_within(what, seconds, every=0.02):
-    """The first true value of what(); its last one when the time is over."""
-    end = time.monotonic() + seconds
-    while not (value := what()) and time.monotonic() < end:
-        time.sleep(every)  # step of a poll
+def value_within(what, seconds, every=None):
+    """The first true value of what(); its last one when the time is over. Without `every` it is asked more seldom the
+    longer it takes."""
+    begun = now = time.monotonic()
+    while not (value := what()) and now < begun + seconds:
+        time.sleep(every or min(0.02 + (now - begun) / 50, 0.06))  # step of a poll
+        now = time.monotonic()
     return value
 
 
