@@ -255,14 +255,20 @@ static const char *file_of(const struct cli_weights *weights, size_t tensor) {
     return found;
 }
 
+/* False if the index takes the tensor from another file, which may have other values for it. */
+static bool is_taken_from(const struct models *models, const char *file, const char *tensor) {
+    const char *own = json_string_value(json_object_get(models->choice.map, tensor));
+    return !models->choice.map || (own && strcmp(own, file) == 0);
+}
+
 /* The index gives each tensor's file; a tensor it does not name there is not the model's. */
 static enum cairn_code keep_if_indexed(struct models *models, const char *file, const char *tensor,
                                        bool *ret, struct cairn_error *err) {
     CAIRN_AUTO(buf) name = {0};
     CAIRN_AUTO(buf) why = {0};
-    const char *own = json_string_value(json_object_get(models->choice.map, tensor));
-    *ret = !models->choice.map || (own && strcmp(own, file) == 0);
+    *ret = is_taken_from(models, file, tensor);
     if (*ret) return CAIRN_OK;
+    const char *own = json_string_value(json_object_get(models->choice.map, tensor));
     CAIRN_TRY(cairn_buf_printf(&name, err, "%s of %s", tensor, file));
     CAIRN_TRY(cairn_buf_printf(&why, err, own ? "%s takes it from %s" : "%s does not name it",
                                models->choice.index, own));
@@ -270,14 +276,17 @@ static enum cairn_code keep_if_indexed(struct models *models, const char *file, 
 }
 
 static enum cairn_code take_tensors(struct models *models, const char *file,
-                                    const struct cairn_assembly *own, struct cairn_error *err) {
+                                    struct cairn_assembly *own, struct cairn_error *err) {
     struct cairn_assembly *assembly = &models->weights->assembly;
     for (size_t i = 0; i < own->tensor_count; i++) {
         const char *name = own->tensors[i].name;
+        size_t there, source = own->tensors[i].alias_of;
         bool named;
-        size_t there;
         CAIRN_TRY(keep_if_indexed(models, file, name, &named, err));
         if (!named) continue;
+        if (source != CAIRN_ASSEMBLY_NO_ALIAS &&
+            !is_taken_from(models, file, own->tensors[source].name))
+            cairn_assembly_untie(own, i);
         if (cairn_assembly_find(assembly, name, &there))
             return cairn_fail(err, CAIRN_INVALID,
                               "tensor %s is in %s and in %s, and no index says which is meant: "

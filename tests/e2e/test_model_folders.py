@@ -10,7 +10,9 @@ import struct
 import unittest
 
 import cases
+import torch_files
 from test_export import export, read
+from torch_files import Storage, tensor
 from world import BIN, World
 
 STEM = "diffusion_pytorch_model"
@@ -131,6 +133,18 @@ class Indexes(Case):
         self.assertEqual(tensors, {"a": floats(1), "b": floats(2)})
         self.assertEqual(set(self.left_out(told)), {"b of model-00001-of-00002.safetensors",
                                                     "old of model-00001-of-00002.safetensors"})
+
+    def test_what_a_file_ties_to_a_tensor_that_the_index_takes_elsewhere_keeps_its_own_values(self):
+        shared = Storage("float32", floats(7, 8))
+        torch_files.save(self.source / "m-1.bin", {"emb": tensor("float32", [2], floats(1, 2))})
+        torch_files.save(self.source / "m-2.bin", {"emb": tensor("float32", [2], shared),
+                                                   "head": tensor("float32", [2], shared),
+                                                   "tail": tensor("float32", [2], shared)})
+        write_index(self.source / "pytorch_model.bin.index.json",
+                    {"emb": "m-1.bin", "head": "m-2.bin", "tail": "m-2.bin"})
+        tensors, told = self.exported("--copy-tied")
+        self.assertEqual(tensors, {"emb": floats(1, 2), "head": floats(7, 8), "tail": floats(7, 8)})
+        self.assertEqual(set(self.left_out(told)), {"emb of m-2.bin"})
 
     def test_of_two_indexes_the_usual_one_decides_else_one_has_to_be_named(self):
         fp16 = self.sharded("consolidated")
