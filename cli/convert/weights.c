@@ -566,6 +566,11 @@ static enum cairn_code use_path(const char *path, struct cli_weights *weights,
         size_t capacity = 0;
         CAIRN_TRY(add_file(weights, slash ? slash + 1 : path, &capacity, err));
         struct cli_weights_file *file = weights->files[0];
+        CAIRN_AUTO(buf) begun = {0};
+        CAIRN_TRY(cairn_buf_printf(&begun, err, "%s" CAIRN_MODEL_BEGUN, path));
+        if (access(begun.data, F_OK) == 0)
+            return cairn_fail(err, CAIRN_NOT_FOUND, "its download has not ended (%s)",
+                              cairn_short(begun.data).text);
         CAIRN_TRY(open_path(weights, AT_FDCWD, path, file, err));
         return use_only(weights, &file->input, err);
     }
@@ -590,7 +595,8 @@ static enum cairn_code use_stored_files(struct cli_weights *weights, struct cair
         CAIRN_TRY(take_tag(cli_shard_inputs_at(weights->inputs, i), LATEST, tag, err));
         snprintf(folder, sizeof folder, "%s/", tag);
     }
-    if (manifest->shard_count == 1) {
+    /* One of the files that its name tells of is read as a folder, which says what is missing. */
+    if (manifest->shard_count == 1 && !cairn_model_is_telling(manifest->shards[0].name)) {
         CAIRN_TRY(add_file(weights, manifest->shards[0].name, &capacity, err));
         enum cairn_code code = use_only(weights, cli_shard_inputs_at(weights->inputs, 0), err);
         return cairn_within(err, code, "%s", cairn_short(manifest->shards[0].name).text);

@@ -173,6 +173,17 @@ class Indexes(Case):
             write(self.source / f"x-{number}-of-2.safetensors", {f"t{number}": one(number)})
         self.assertEqual(set(self.exported()[0]), {"t0", "t1"})
         shutil.rmtree(self.source)
+        for form in ("m_{}_of_{}", "m.{}-of-{}", "m-part{}-of-{}", "{}-of-{}", "m-{}_of_{}", "m-{}-of-{}"):
+            for pad, count in (("05", 2), ("", 11)):
+                with self.subTest(form, pad=pad):
+                    name = (form.replace("{}", f"{{:{pad}}}") + ".safetensors").format
+                    for number in range(1, count + 1):
+                        write(self.source / name(number, count), {f"t{number}": one(number)})
+                    self.assertEqual(len(self.exported()[0]), count)
+                    (self.source / name(2, count)).unlink()
+                    said = self.refused(3, "is not there")
+                    self.assertTrue(name(2, count) in said or form.format("02", count) in said, said)
+                    shutil.rmtree(self.source)
         write(self.source / "m-00001-of-00002.safetensors", {"t1": one(1)})
         (self.source / "m-00002-of-00002.safetensors.4f2a.incomplete").write_bytes(b"half")
         self.refused(3, "m-00002-of-00002.safetensors is not there, its download has not ended")
@@ -254,6 +265,19 @@ class Indexes(Case):
         self.refused(3, "b.safetensors is not there", half.name)
         write(self.source / "b.safetensors", {"b": one(1)})
         self.assertEqual(set(self.exported()[0]), {"a", "b"})
+        for end in (".part", ".partial", ".crdownload", ".download", ".aria2"):
+            half = cases.file(self.source / f"c.safetensors{end}", b"half")
+            self.refused(3, "c.safetensors is not there", half.name)
+            half.unlink()
+        # aria2 makes a file as long as it is to be, and fills it from several places.
+        half = cases.file(self.source / "b.safetensors.aria2", b"half")
+        self.refused(3, "b.safetensors is not whole", half.name)
+        self.refused(3, "its download has not ended", half.name, source=self.source / "b.safetensors")
+        write_index(self.source / "model.safetensors.index.json", {"b": "b.safetensors"})
+        self.refused(3, "b.safetensors is not whole", half.name)
+        write(self.source / "model.safetensors", {"w": one(2)})
+        (self.source / "model.safetensors.index.json").unlink()
+        self.assertEqual(set(self.exported()[0]), {"w"})
 
     def test_a_name_in_two_files_names_both_and_one_file_can_be_taken(self):
         for name in ("one.fp16.safetensors", "one.safetensors"):
@@ -427,6 +451,33 @@ class Kept(Case):
                 for path in self.source.iterdir():
                     self.assertEqual((back / path.name).read_bytes(), path.read_bytes())
             shutil.rmtree(self.source)
+
+    def test_half_a_model_is_put_as_bytes_alone(self):
+        names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+        index = self.source / "model.safetensors.index.json"
+        missing = f"{names[1]} is not there"
+
+        def put(step, *why):
+            told = self.saved("put", self.source, f"f/half@{step}")
+            self.assertEqual(told["tensors"], 0)
+            self.assertEqual(self.left_out(told)[names[0]], why[0])
+            said = self.world.cairn("put", self.source, f"f/half@{step + 100}").stderr
+            self.assertIn("its folder is kept as plain bytes", said)
+            for ref in (f"f/half@{step}", self.source):
+                ran = self.world.cairn("export", ref, self.out(), status=3)
+                self.assertIn(why[0], ran.stderr)
+
+        write(self.source / names[0], {"a": one(1)})
+        put(1, f"{missing}: there is {names[0]}, and no index says that it is all")
+        write_index(index, {"a": names[0], "b": names[1]})
+        put(2, f"{names[1]}, in which {index.name} has tensor b, is not there")
+        write(self.source / names[1], {"other": one(2)})
+        put(3, f"tensor b is not in {names[1]}, where {index.name} has it")
+        # A whole model of another folder has its tensors.
+        write(self.source / "whole" / "model.safetensors", {"w": one(3)})
+        told = self.saved("put", self.source, "f/half@4")
+        self.assertEqual((told["tensors"], set(self.left_out(told))), (1, set(names) | {f"other of {names[1]}"}))
+        self.assertEqual(self.of("f/half@4")[0], {"w": floats(3)})
 
     def test_put_and_import_make_pieces_one_tensor_or_keep_them_as_bytes(self):
         parts = [([0, 0], [1, 2], [1, 2]), ([1, 0], [1, 2], [3, 4])]
