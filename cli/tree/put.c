@@ -167,8 +167,8 @@ static enum cairn_code add_index(struct work *work, size_t file, struct cairn_er
 static struct index *index_of(const struct work *work, size_t file) {
     for (size_t i = 0; i < work->index_count; i++) {
         struct index *index = &work->indexes[i];
-        bool counts = index->half || (index->choice.map &&
-                                      index->choice.format == CAIRN_FORMAT_HF_SAFETENSORS);
+        bool counts = index->half ||
+                      (index->choice.map && index->choice.format == CAIRN_FORMAT_HF_SAFETENSORS);
         if (counts && in_folder(work, file, index->file, index->folder_bytes)) return index;
     }
     return NULL;

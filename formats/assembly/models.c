@@ -358,7 +358,7 @@ static bool read_part_name(const char *name, struct part_name *ret) {
 
 /* Size of the end by which programs mark a download that has not ended; 0: no such end. */
 static size_t half_bytes(const char *name) {
-    static const char *const ends[] = {INCOMPLETE,  CAIRN_MODEL_BEGUN, ".part",
+    static const char *const ends[] = {INCOMPLETE, CAIRN_MODEL_BEGUN, ".part",
                                        ".partial", ".crdownload",     ".download"};
     for (size_t i = 0; i < CAIRN_COUNT(ends); i++)
         if (cairn_text_ends(name, ends[i])) return strlen(ends[i]);
@@ -595,12 +595,11 @@ static enum cairn_code check_begun(const struct search *search, struct cairn_err
         CAIRN_AUTO(buf) mark = {0};
         size_t at;
         if (!search->choice->taken[i]) continue;
-        CAIRN_TRY(
-            cairn_buf_printf(&mark, err, "%s" CAIRN_MODEL_BEGUN, search->folder->names[i]));
+        CAIRN_TRY(cairn_buf_printf(&mark, err, "%s" CAIRN_MODEL_BEGUN, search->folder->names[i]));
         if (find_name(search, mark.data, &at))
-            return cairn_fail(err, CAIRN_NOT_FOUND, "%s is not whole: its download has not ended (%s)",
-                              cairn_short(search->folder->names[i]).text,
-                              cairn_short(mark.data).text);
+            return cairn_fail(
+                err, CAIRN_NOT_FOUND, "%s is not whole: its download has not ended (%s)",
+                cairn_short(search->folder->names[i]).text, cairn_short(mark.data).text);
     }
     return CAIRN_OK;
 }
