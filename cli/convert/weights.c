@@ -388,6 +388,19 @@ static bool is_half_dcp(const struct cairn_zero_folder *folder) {
     return false;
 }
 
+/* Nothing says how large a tensor is: pieces that begin at 0 would pass for the tensor. */
+static enum cairn_code check_ranks(const struct models *models, struct cairn_error *err) {
+    const struct cli_weights *weights = models->weights;
+    const char *first = NULL;
+    if (!models->parts.count) return CAIRN_OK;
+    for (size_t i = 0; i < weights->count; i++) {
+        if (!weights->files[i]->used) continue;
+        if (!first) first = weights->files[i]->name;
+        if (!cairn_model_is_same_rank(first, weights->files[i]->name)) return CAIRN_OK;
+    }
+    return cairn_fail(err, CAIRN_NOT_FOUND, "%s: " CAIRN_MODEL_ONE_RANK, cairn_short(first).text);
+}
+
 static enum cairn_code use_choice(struct models *models, struct cairn_error *err) {
     struct cli_weights *weights = models->weights;
     if (!models->choice.format && cairn_torch_ranks_is(models->folder)) {
@@ -413,6 +426,7 @@ static enum cairn_code use_choice(struct models *models, struct cairn_error *err
                           "diffusion_pytorch_model*.bin, adapter_model*.bin or *rank_0.pt");
     for (size_t i = 0; i < weights->count; i++) CAIRN_TRY(use_or_leave_out(models, i, err));
     CAIRN_TRY(cairn_safetensors_join(&models->parts, &weights->assembly, err));
+    CAIRN_TRY(check_ranks(models, err));
     weights->format = models->choice.format;
     CAIRN_TRY(cairn_assembly_check(&weights->assembly, err));
     /* An existing file may lack a tensor that the index lists. */

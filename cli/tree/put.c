@@ -433,16 +433,30 @@ static enum cairn_code describe_group(struct work *work, const struct pieces *pi
     return CAIRN_OK;
 }
 
+static bool is_one_rank(const struct work *work, const struct pieces *pieces) {
+    size_t bytes = pieces->folder_bytes;
+    const char *first = name_of(work, pieces->parts.items[0].file) + bytes;
+    for (size_t i = 0; i < pieces->parts.count; i++) {
+        const char *name = name_of(work, pieces->parts.items[i].file) + bytes;
+        if (!cairn_model_is_same_rank(first, name)) return false;
+    }
+    return true;
+}
+
 /* Incomplete sets of pieces stay raw bytes. */
 static enum cairn_code describe_pieces(struct work *work, struct pieces *pieces,
                                        struct cairn_error *err) {
     size_t count;
     cairn_safetensors_parts_sort(&pieces->parts);
+    bool one_rank = pieces->parts.count && is_one_rank(work, pieces);
     for (size_t first = 0; first < pieces->parts.count; first += count) {
         uint64_t shape[CAIRN_DIMENSIONS_MAX];
         struct cairn_error why = {0};
         enum cairn_code code =
             cairn_safetensors_parts_group(&pieces->parts, first, &count, shape, &why);
+        if (code == CAIRN_OK && one_rank)
+            code = cairn_fail(&why, CAIRN_CORRUPT, "%s: " CAIRN_MODEL_ONE_RANK,
+                              name_of(work, pieces->parts.items[first].file));
         if (code == CAIRN_OK) {
             CAIRN_TRY(describe_group(work, pieces, first, count, shape, err));
         } else if (code == CAIRN_CORRUPT || code == CAIRN_TOO_LARGE) {

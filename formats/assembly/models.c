@@ -469,6 +469,11 @@ static size_t rank_bytes(const char *name) {
     return digits && name[6 + digits] == '-' ? 6 + digits + 1 : 0;
 }
 
+bool cairn_model_is_same_rank(const char *name, const char *other) {
+    size_t rank = rank_bytes(name);
+    return rank && rank == rank_bytes(other) && strncmp(name, other, rank) == 0;
+}
+
 /* True if the file exists, or, for a name with a rank, any rank's. */
 static bool is_there(const struct search *search, const char *name) {
     size_t rank = rank_bytes(name), at;

@@ -489,6 +489,14 @@ class Kept(Case):
         next(self.source.glob("shard-00001*")).unlink()
         told = self.saved("put", self.source, "f/pieces@3")
         self.assertEqual((told["tensors"], list(self.left_out(told))), (0, ["embed"]))
+        pieces("embed", parts[:1], self.source)
+        next(self.source.glob("shard-00002*")).unlink()
+        told = self.saved("put", self.source, "f/pieces@5")
+        self.assertEqual((told["tensors"], list(self.left_out(told))), (0, ["embed"]))
+        self.assertIn("no other rank's file is there", self.left_out(told)["embed"])
+        self.world.cairn("import", "hf", self.source, "f/pieces@6", status=3)
+        pieces("embed", parts, self.source)
+        next(self.source.glob("shard-00001*")).unlink()
         self.world.cairn("import", "hf", self.source, "f/pieces@4", status=7)
 
     def test_texts_of_headers_come_back_from_a_version(self):
