@@ -493,10 +493,11 @@ void cairn_model_file_name(const char *stem, const char *end, size_t index, size
                  end);
 }
 
-/* Names of quantisation scales and maps: *_scale*, scales, absmax, quant_map and nested forms. */
+/* Names of quantisation scales and maps: *_scale*, scales, absmax, quant_map and nested forms, and
+ * SCB of bitsandbytes' int8. */
 static bool is_scale(struct cairn_view name) {
-    static const char *const last[] = {"scales", "absmax", "nested_absmax", "quant_map",
-                                       "nested_quant_map"};
+    static const char *const last[] = {"scales",    "absmax",           "nested_absmax",
+                                       "quant_map", "nested_quant_map", "SCB"};
     const char *text = name.data, *dot = name.size ? memrchr(text, '.', name.size) : NULL;
     size_t begin = dot ? (size_t)(dot - text) + 1 : 0, size = name.size - begin;
     if (name.size && memmem(text, name.size, "_scale", 6)) return true;

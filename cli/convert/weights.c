@@ -255,14 +255,20 @@ static const char *file_of(const struct cli_weights *weights, size_t tensor) {
     return found;
 }
 
+/* False if the index takes the tensor from another file, which may have other values for it. */
+static bool is_taken_from(const struct models *models, const char *file, const char *tensor) {
+    const char *own = json_string_value(json_object_get(models->choice.map, tensor));
+    return !models->choice.map || (own && strcmp(own, file) == 0);
+}
+
 /* The index gives each tensor's file; a tensor it does not name there is not the model's. */
 static enum cairn_code keep_if_indexed(struct models *models, const char *file, const char *tensor,
                                        bool *ret, struct cairn_error *err) {
     CAIRN_AUTO(buf) name = {0};
     CAIRN_AUTO(buf) why = {0};
-    const char *own = json_string_value(json_object_get(models->choice.map, tensor));
-    *ret = !models->choice.map || (own && strcmp(own, file) == 0);
+    *ret = is_taken_from(models, file, tensor);
     if (*ret) return CAIRN_OK;
+    const char *own = json_string_value(json_object_get(models->choice.map, tensor));
     CAIRN_TRY(cairn_buf_printf(&name, err, "%s of %s", tensor, file));
     CAIRN_TRY(cairn_buf_printf(&why, err, own ? "%s takes it from %s" : "%s does not name it",
                                models->choice.index, own));
@@ -270,14 +276,17 @@ static enum cairn_code keep_if_indexed(struct models *models, const char *file, 
 }
 
 static enum cairn_code take_tensors(struct models *models, const char *file,
-                                    const struct cairn_assembly *own, struct cairn_error *err) {
+                                    struct cairn_assembly *own, struct cairn_error *err) {
     struct cairn_assembly *assembly = &models->weights->assembly;
     for (size_t i = 0; i < own->tensor_count; i++) {
         const char *name = own->tensors[i].name;
+        size_t there, source = own->tensors[i].alias_of;
         bool named;
-        size_t there;
         CAIRN_TRY(keep_if_indexed(models, file, name, &named, err));
         if (!named) continue;
+        if (source != CAIRN_ASSEMBLY_NO_ALIAS &&
+            !is_taken_from(models, file, own->tensors[source].name))
+            cairn_assembly_untie(own, i);
         if (cairn_assembly_find(assembly, name, &there))
             return cairn_fail(err, CAIRN_INVALID,
                               "tensor %s is in %s and in %s, and no index says which is meant: "
@@ -379,6 +388,19 @@ static bool is_half_dcp(const struct cairn_zero_folder *folder) {
     return false;
 }
 
+/* Nothing says how large a tensor is: pieces that begin at 0 would pass for the tensor. */
+static enum cairn_code check_ranks(const struct models *models, struct cairn_error *err) {
+    const struct cli_weights *weights = models->weights;
+    const char *first = NULL;
+    if (!models->parts.count) return CAIRN_OK;
+    for (size_t i = 0; i < weights->count; i++) {
+        if (!weights->files[i]->used) continue;
+        if (!first) first = weights->files[i]->name;
+        if (!cairn_model_is_same_rank(first, weights->files[i]->name)) return CAIRN_OK;
+    }
+    return cairn_fail(err, CAIRN_NOT_FOUND, "%s: " CAIRN_MODEL_ONE_RANK, cairn_short(first).text);
+}
+
 static enum cairn_code use_choice(struct models *models, struct cairn_error *err) {
     struct cli_weights *weights = models->weights;
     if (!models->choice.format && cairn_torch_ranks_is(models->folder)) {
@@ -404,6 +426,7 @@ static enum cairn_code use_choice(struct models *models, struct cairn_error *err
                           "diffusion_pytorch_model*.bin, adapter_model*.bin or *rank_0.pt");
     for (size_t i = 0; i < weights->count; i++) CAIRN_TRY(use_or_leave_out(models, i, err));
     CAIRN_TRY(cairn_safetensors_join(&models->parts, &weights->assembly, err));
+    CAIRN_TRY(check_ranks(models, err));
     weights->format = models->choice.format;
     CAIRN_TRY(cairn_assembly_check(&weights->assembly, err));
     /* An existing file may lack a tensor that the index lists. */
@@ -557,6 +580,11 @@ static enum cairn_code use_path(const char *path, struct cli_weights *weights,
         size_t capacity = 0;
         CAIRN_TRY(add_file(weights, slash ? slash + 1 : path, &capacity, err));
         struct cli_weights_file *file = weights->files[0];
+        CAIRN_AUTO(buf) begun = {0};
+        CAIRN_TRY(cairn_buf_printf(&begun, err, "%s" CAIRN_MODEL_BEGUN, path));
+        if (access(begun.data, F_OK) == 0)
+            return cairn_fail(err, CAIRN_NOT_FOUND, "its download has not ended (%s)",
+                              cairn_short(begun.data).text);
         CAIRN_TRY(open_path(weights, AT_FDCWD, path, file, err));
         return use_only(weights, &file->input, err);
     }
@@ -581,7 +609,8 @@ static enum cairn_code use_stored_files(struct cli_weights *weights, struct cair
         CAIRN_TRY(take_tag(cli_shard_inputs_at(weights->inputs, i), LATEST, tag, err));
         snprintf(folder, sizeof folder, "%s/", tag);
     }
-    if (manifest->shard_count == 1) {
+    /* One of the files that its name tells of is read as a folder, which says what is missing. */
+    if (manifest->shard_count == 1 && !cairn_model_is_telling(manifest->shards[0].name)) {
         CAIRN_TRY(add_file(weights, manifest->shards[0].name, &capacity, err));
         enum cairn_code code = use_only(weights, cli_shard_inputs_at(weights->inputs, 0), err);
         return cairn_within(err, code, "%s", cairn_short(manifest->shards[0].name).text);

@@ -9,7 +9,10 @@
  *              and their files; other files there are kept as raw bytes.
  *          4   pieces of torch's distributed checkpoints become one tensor if the folder's files
  *              hold all of it, else raw bytes, with a note.
- *          5   left_out names everything not described.
+ *          5   a folder that holds half a model (a file or a tensor that its index or its numbered
+ *              names tell of is not there) is kept as raw bytes, with a note: its other tensors by
+ *              name would be taken for the whole.
+ *          6   left_out names everything not described.
  */
 
 #include <stdlib.h>
@@ -31,12 +34,14 @@ struct header {
     json_t *sharding; /* its description of pieces; NULL: none */
     size_t index;     /* its folder's index + 1; 0: none */
 };
-/* A folder's model index. */
+/* What a folder's index, or the names of its files, say of its model. */
 struct index {
     size_t folder_bytes, file; /* a file of the folder, and its path's length */
     struct cairn_model_choice choice;
     const char **names; /* the folder's files; the choice counts in them */
     size_t count, first;
+    size_t found; /* tensors of the index that its files have */
+    char *half;   /* owned: what is missing; NULL: nothing known */
 };
 /* Of one folder; a part's file is its tree index. */
 struct pieces {
@@ -71,6 +76,7 @@ static void release(struct work *work) {
     for (size_t i = 0; i < work->index_count; i++) {
         cairn_model_choice_release(&work->indexes[i].choice);
         free(work->indexes[i].names);
+        free(work->indexes[i].half);
     }
     for (size_t i = 0; i < work->piece_count; i++)
         cairn_safetensors_parts_release(&work->pieces[i].parts);
@@ -148,17 +154,22 @@ static enum cairn_code add_index(struct work *work, size_t file, struct cairn_er
     enum cairn_code code = cairn_model_choose(&folder, NULL, &index->choice, &why);
     cairn_file_release(&opened.file);
     if (code == CAIRN_NO_MEMORY || code == CAIRN_IO) return cairn_pass(err, code, &why);
-    if (code) cli_note("note: %s: %s; it counts for nothing", name_of(work, file), why.message);
+    if (code == CAIRN_NOT_FOUND && !(index->half = strdup(why.message)))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a message");
+    if (code)
+        cli_note("note: %s: %s; %s", name_of(work, file), why.message,
+                 index->half ? "its folder is kept as plain bytes" : "it counts for nothing");
     return CAIRN_OK;
 }
 
-/* The safetensors index of the file's folder; NULL: none. */
-static const struct index *index_of(const struct work *work, size_t file) {
+/* What is known of the file's folder: that its model is not whole, or its safetensors index; NULL:
+ * neither. */
+static struct index *index_of(const struct work *work, size_t file) {
     for (size_t i = 0; i < work->index_count; i++) {
-        const struct index *index = &work->indexes[i];
-        if (index->choice.map && index->choice.format == CAIRN_FORMAT_HF_SAFETENSORS &&
-            in_folder(work, file, index->file, index->folder_bytes))
-            return index;
+        struct index *index = &work->indexes[i];
+        bool counts = index->half ||
+                      (index->choice.map && index->choice.format == CAIRN_FORMAT_HF_SAFETENSORS);
+        if (counts && in_folder(work, file, index->file, index->folder_bytes)) return index;
     }
     return NULL;
 }
@@ -189,6 +200,7 @@ static enum cairn_code read_file(struct work *work, size_t file, struct cairn_er
     const char *name = name_of(work, file);
     struct cairn_error why = {0};
     *header = (struct header){.file = file};
+    if (index && index->half) return leave_out(work, name, index->half, err);
     if (index && !is_taken(index, name)) {
         CAIRN_AUTO(buf) text = {0};
         CAIRN_TRY(cairn_buf_printf(&text, err, "a file beside the model: %s does not name it",
@@ -218,7 +230,8 @@ static enum cairn_code read_headers(struct work *work, struct cairn_error *err) 
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for headers");
     for (size_t i = 0; i < tree->count; i++) {
         const char *name = tree->files[i].name;
-        if (cairn_model_is_index(name + folder_bytes(name))) CAIRN_TRY(add_index(work, i, err));
+        bool telling = !tree->one_file && cairn_model_is_telling(name + folder_bytes(name));
+        if (telling) CAIRN_TRY(add_index(work, i, err));
     }
     for (size_t i = 0; i < tree->count; i++)
         if (cairn_text_ends_uncased(tree->files[i].name, SUFFIX) && tree->files[i].bytes >= 8)
@@ -244,23 +257,27 @@ static enum cairn_code pieces_of(struct work *work, size_t file,
 }
 
 /* With an index, a tensor counts only in the file that the index gives. */
-static enum cairn_code keep_if_indexed(const struct work *work, const struct header *header,
-                                       struct cairn_view tensor, bool *ret,
-                                       struct cairn_error *err) {
-    *ret = true;
-    if (!header->index) return CAIRN_OK;
-    const struct index *index = &work->indexes[header->index - 1];
-    const char *file = name_of(work, header->file),
-               *own =
-                   json_string_value(json_object_getn(index->choice.map, tensor.data, tensor.size));
+static const char *indexed_file(const struct work *work, const struct header *header,
+                                struct cairn_view tensor) {
+    const json_t *map = work->indexes[header->index - 1].choice.map;
+    return json_string_value(json_object_getn(map, tensor.data, tensor.size));
+}
+
+static bool is_indexed(const struct work *work, const struct header *header,
+                       struct cairn_view tensor) {
+    const char *own = indexed_file(work, header, tensor), *file = name_of(work, header->file);
+    return own && strcmp(own, file + work->indexes[header->index - 1].folder_bytes) == 0;
+}
+
+static enum cairn_code leave_out_unindexed(const struct work *work, const struct header *header,
+                                           struct cairn_view tensor, struct cairn_error *err) {
+    const char *own = indexed_file(work, header, tensor);
     CAIRN_AUTO(buf) name = {0};
     CAIRN_AUTO(buf) why = {0};
-    *ret = own && strcmp(own, file + index->folder_bytes) == 0;
-    if (*ret) return CAIRN_OK;
     CAIRN_TRY(cairn_buf_append(&name, tensor.data, tensor.size, err));
-    CAIRN_TRY(cairn_buf_printf(&name, err, " of %s", file));
+    CAIRN_TRY(cairn_buf_printf(&name, err, " of %s", name_of(work, header->file)));
     CAIRN_TRY(cairn_buf_printf(&why, err, own ? "%s takes it from %s" : "%s does not name it",
-                               index->choice.index, own));
+                               work->indexes[header->index - 1].choice.index, own));
     cli_note("note: %s is kept as plain bytes: %s", name.data, why.data);
     return leave_out(work, name.data, why.data, err);
 }
@@ -271,14 +288,73 @@ static enum cairn_code sort_out(struct work *work, size_t number, struct cairn_e
     if (header->sharding) CAIRN_TRY(pieces_of(work, header->file, &parts, err));
     for (size_t e = 0; e < header->content.count; e++) {
         const struct cairn_safetensors_entry *entry = &header->content.entries[e];
-        bool part = false, named = true;
+        bool part = false, named = !header->index || is_indexed(work, header, entry->name);
+        if (header->index) work->indexes[header->index - 1].found += named;
         if (parts)
             CAIRN_TRY(cairn_safetensors_parts_add(parts, header->sharding, entry, header->file,
                                                   &part, err));
-        if (!part) CAIRN_TRY(keep_if_indexed(work, header, entry->name, &named, err));
-        if (!part && named)
+        if (part) continue;
+        if (!named) CAIRN_TRY(leave_out_unindexed(work, header, entry->name, err));
+        if (named)
             work->names[work->name_count++] =
                 (struct name){.text = entry->name, .header = number, .entry = e};
+    }
+    return CAIRN_OK;
+}
+
+/* ---- indexes that name a tensor which its file lacks ---- */
+
+static enum cairn_code name_missing(const struct work *work, struct index *index,
+                                    struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *there = json_object();
+    CAIRN_AUTO(buf) why = {0};
+    const char *tensor;
+    json_t *file;
+    for (size_t i = 0; i < work->header_count; i++) {
+        const struct header *header = &work->headers[i];
+        if (header->index != (size_t)(index - work->indexes) + 1) continue;
+        for (size_t e = 0; e < header->content.count; e++) {
+            struct cairn_view name = header->content.entries[e].name;
+            if (is_indexed(work, header, name) &&
+                json_object_setn_new(there, name.data, name.size, json_true()))
+                return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for names");
+        }
+    }
+    json_object_foreach(index->choice.map, tensor, file) {
+        if (json_object_get(there, tensor)) continue;
+        CAIRN_TRY(cairn_buf_printf(&why, err, "tensor %s is not in %s, where %s has it",
+                                   cairn_short(tensor).text, json_string_value(file),
+                                   index->choice.index));
+        break;
+    }
+    index->half = why.data ? strdup(why.data) : NULL;
+    if (!index->half) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a message");
+    cli_note("note: %s; its folder is kept as plain bytes", index->half);
+    return CAIRN_OK;
+}
+
+static enum cairn_code leave_out_halves(struct work *work, struct cairn_error *err) {
+    size_t kept = 0;
+    for (size_t i = 0; i < work->index_count; i++) {
+        struct index *index = &work->indexes[i];
+        if (index->choice.map && index->choice.format == CAIRN_FORMAT_HF_SAFETENSORS &&
+            index->found < json_object_size(index->choice.map))
+            CAIRN_TRY(name_missing(work, index, err));
+    }
+    for (size_t i = 0; i < work->header_count; i++) {
+        const struct header *header = &work->headers[i];
+        const char *half = header->index ? work->indexes[header->index - 1].half : NULL;
+        if (half) CAIRN_TRY(leave_out(work, name_of(work, header->file), half, err));
+    }
+    for (size_t i = 0; i < work->name_count; i++) {
+        const struct header *header = &work->headers[work->names[i].header];
+        if (!header->index || !work->indexes[header->index - 1].half)
+            work->names[kept++] = work->names[i];
+    }
+    work->name_count = kept;
+    for (size_t i = 0; i < work->piece_count; i++) {
+        const struct index *index = index_of(work, work->pieces[i].file);
+        if (index && index->half) cairn_safetensors_parts_release(&work->pieces[i].parts);
     }
     return CAIRN_OK;
 }
@@ -357,16 +433,30 @@ static enum cairn_code describe_group(struct work *work, const struct pieces *pi
     return CAIRN_OK;
 }
 
+static bool is_one_rank(const struct work *work, const struct pieces *pieces) {
+    size_t bytes = pieces->folder_bytes;
+    const char *first = name_of(work, pieces->parts.items[0].file) + bytes;
+    for (size_t i = 0; i < pieces->parts.count; i++) {
+        const char *name = name_of(work, pieces->parts.items[i].file) + bytes;
+        if (!cairn_model_is_same_rank(first, name)) return false;
+    }
+    return true;
+}
+
 /* Incomplete sets of pieces stay raw bytes. */
 static enum cairn_code describe_pieces(struct work *work, struct pieces *pieces,
                                        struct cairn_error *err) {
     size_t count;
     cairn_safetensors_parts_sort(&pieces->parts);
+    bool one_rank = pieces->parts.count && is_one_rank(work, pieces);
     for (size_t first = 0; first < pieces->parts.count; first += count) {
         uint64_t shape[CAIRN_DIMENSIONS_MAX];
         struct cairn_error why = {0};
         enum cairn_code code =
             cairn_safetensors_parts_group(&pieces->parts, first, &count, shape, &why);
+        if (code == CAIRN_OK && one_rank)
+            code = cairn_fail(&why, CAIRN_CORRUPT, "%s: " CAIRN_MODEL_ONE_RANK,
+                              name_of(work, pieces->parts.items[first].file));
         if (code == CAIRN_OK) {
             CAIRN_TRY(describe_group(work, pieces, first, count, shape, err));
         } else if (code == CAIRN_CORRUPT || code == CAIRN_TOO_LARGE) {
@@ -410,6 +500,7 @@ static enum cairn_code describe_put(void *owner, struct cairn_save *save,
     work.names = calloc(count + 1, sizeof *work.names);
     if (!work.names) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for names");
     for (size_t i = 0; i < work.header_count; i++) CAIRN_TRY(sort_out(&work, i, err));
+    CAIRN_TRY(leave_out_halves(&work, err));
     CAIRN_AUTO_HEAP struct name **sorted = calloc(work.name_count + 1, sizeof *sorted);
     if (!sorted) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for names");
     for (size_t i = 0; i < work.name_count; i++) sorted[i] = &work.names[i];

@@ -539,6 +539,7 @@ static enum cairn_code open_root(struct cli_tree *tree, const char *path, int fo
         tree->root_fd = open_in(tree, AT_FDCWD, folder.data, O_DIRECTORY);
         if (tree->root_fd < 0) return cairn_fail_errno(err, "%s", folder.data);
         const char *name = slash ? slash + 1 : path;
+        tree->one_file = true;
         /* A link named on the command line is followed: it stands for its file. */
         if (S_ISREG(status.st_mode)) return add(tree, name, &status, err);
         refuse(tree, name, NO_FILE);

@@ -108,6 +108,7 @@ struct cli_tree {
     struct cli_patterns patterns;    /* the caller's and .cairnignore's */
     size_t excluded;
     struct cli_unkept unkept;
+    bool one_file; /* the path was a file's: what lies beside it was not looked at */
 };
 /* path: a folder, or one file to keep under its own name. folder_fd: the open folder (path only
  * labels messages), or -1. exclude may be NULL. CAIRN_INVALID: standard error lists the refused

@@ -419,6 +419,18 @@ enum cairn_code cairn_assembly_copy_pieces(const struct cairn_assembly *from,
     return CAIRN_OK;
 }
 
+void cairn_assembly_untie(struct cairn_assembly *assembly, size_t number) {
+    struct cairn_assembly_tensor *tensor = &assembly->tensors[number];
+    CAIRN_ASSERT(tensor->alias_of < assembly->tensor_count);
+    const struct cairn_assembly_tensor *source = &assembly->tensors[tensor->alias_of];
+    CAIRN_ASSERT(source->alias_of == CAIRN_ASSEMBLY_NO_ALIAS);
+    tensor->alias_of = CAIRN_ASSEMBLY_NO_ALIAS;
+    tensor->piece_first = source->piece_first;
+    tensor->piece_count = source->piece_count;
+    tensor->box_first = source->box_first;
+    tensor->boxed = source->boxed;
+}
+
 enum cairn_code cairn_assembly_take(const struct cairn_assembly *from, size_t number,
                                     struct cairn_assembly *into, struct cairn_error *err) {
     const struct cairn_assembly_tensor *tensor = &from->tensors[number], *source = tensor;

@@ -139,6 +139,8 @@ enum cairn_code cairn_assembly_copy_pieces(const struct cairn_assembly *from,
                                            const struct cairn_assembly_tensor *tensor,
                                            struct cairn_assembly *into,
                                            struct cairn_error *err) CAIRN_MUST_USE;
+/* Gives an alias its tensor's pieces, as a tensor with the same bytes. */
+void cairn_assembly_untie(struct cairn_assembly *assembly, size_t number);
 /* Copies tensor `number` of another assembly, whose inputs must outlive this one. An alias without
  * its tensor becomes a tensor. */
 enum cairn_code cairn_assembly_take(const struct cairn_assembly *from, size_t number,

@@ -325,24 +325,56 @@ static bool find_name(const struct search *search, const char *name, size_t *ret
     return at != NULL;
 }
 
-/* NAME-00002-of-00003 and the rest; sizes of its two numbers. */
+/* NAME-00002-of-00003 and the rest, or NAME_2_of_3 and its like; sizes of its two numbers. */
 struct part_name {
-    size_t stem, digits, total_digits;
+    size_t stem;  /* before the separator, if there is one */
+    size_t first; /* where the number begins */
+    size_t digits, total_digits;
     uint64_t number, total;
     const char *tail;
 };
+
+static bool is_separator(char letter) {
+    return letter == '-' || letter == '_' || letter == '.';
+}
+
 static bool read_part_name(const char *name, struct part_name *ret) {
-    for (const char *of = name; (of = strcasestr(of, "-of-")); of++) {
+    for (const char *of = name; (of = strpbrk(of, "-_")); of++) {
+        if (strncasecmp(of + 1, "of", 2) != 0 || of[3] != *of) continue;
         const char *begin = of, *end = of + 4 + strspn(of + 4, "0123456789");
         while (begin > name && begin[-1] >= '0' && begin[-1] <= '9') begin--;
-        *ret = (struct part_name){
-            .digits = (size_t)(of - begin), .total_digits = (size_t)(end - of) - 4, .tail = end};
+        *ret = (struct part_name){.first = (size_t)(begin - name),
+                                  .digits = (size_t)(of - begin),
+                                  .total_digits = (size_t)(end - of) - 4,
+                                  .tail = end};
         if (!ret->digits || !ret->total_digits || *end != '.') continue;
-        if (begin < name + 2 || begin[-1] != '-') continue;
-        ret->stem = (size_t)(begin - name) - 1;
+        ret->stem = ret->first - (ret->first && is_separator(begin[-1]));
         if (!cairn_parse_u64((struct cairn_view){begin, ret->digits}, &ret->number, NULL) &&
             !cairn_parse_u64((struct cairn_view){of + 4, ret->total_digits}, &ret->total, NULL))
             return true;
+    }
+    return false;
+}
+
+/* Size of the end by which programs mark a download that has not ended; 0: no such end. */
+static size_t half_bytes(const char *name) {
+    static const char *const ends[] = {INCOMPLETE, CAIRN_MODEL_BEGUN, ".part",
+                                       ".partial", ".crdownload",     ".download"};
+    for (size_t i = 0; i < CAIRN_COUNT(ends); i++)
+        if (cairn_text_ends(name, ends[i])) return strlen(ends[i]);
+    return 0;
+}
+
+bool cairn_model_is_telling(const char *name) {
+    struct part_name part;
+    return cairn_model_is_index(name) || half_bytes(name) ||
+           (cairn_model_is_like(name) && read_part_name(name, &part));
+}
+
+static bool is_half(const struct search *search, const char *file) {
+    for (size_t i = 0; i < search->folder->count; i++) {
+        const char *name = search->folder->names[i];
+        if (cairn_text_starts(name, file) && half_bytes(name)) return true;
     }
     return false;
 }
@@ -380,17 +412,14 @@ static enum cairn_code load_index(const struct search *search, const char *index
 
 static enum cairn_code fail_missing(const struct search *search, const char *file,
                                     const char *tensor, struct cairn_error *err) {
-    CAIRN_AUTO(buf) half = {0};
-    size_t at;
     if (strchr(file, '/'))
         return cairn_fail(err, CAIRN_UNSUPPORTED,
                           "%s, in which %s has tensor %s, is of another folder: the files of a "
                           "model are read beside their index",
                           cairn_short(file).text, search->choice->index, cairn_short(tensor).text);
-    CAIRN_TRY(cairn_buf_printf(&half, err, "%s" INCOMPLETE, file));
     return cairn_fail(err, CAIRN_NOT_FOUND, "%s, in which %s has tensor %s, is not there%s",
                       cairn_short(file).text, search->choice->index, cairn_short(tensor).text,
-                      find_name(search, half.data, &at) ? ": its download has not ended" : "");
+                      is_half(search, file) ? ": its download has not ended" : "");
 }
 
 static enum cairn_code take_by_index(struct search *search, const struct kind *kind,
@@ -440,6 +469,11 @@ static size_t rank_bytes(const char *name) {
     return digits && name[6 + digits] == '-' ? 6 + digits + 1 : 0;
 }
 
+bool cairn_model_is_same_rank(const char *name, const char *other) {
+    size_t rank = rank_bytes(name);
+    return rank && rank == rank_bytes(other) && strncmp(name, other, rank) == 0;
+}
+
 /* True if the file exists, or, for a name with a rank, any rank's. */
 static bool is_there(const struct search *search, const char *name) {
     size_t rank = rank_bytes(name), at;
@@ -451,17 +485,9 @@ static bool is_there(const struct search *search, const char *name) {
     return false;
 }
 
-static bool is_half(const struct search *search, const char *file) {
-    for (size_t i = 0; i < search->folder->count; i++) {
-        const char *name = search->folder->names[i];
-        if (cairn_text_starts(name, file) && cairn_text_ends(name, INCOMPLETE)) return true;
-    }
-    return false;
-}
-
 static bool is_set(const char *name, const struct part_name *part, const char *other,
                    const struct part_name *other_part) {
-    return other_part->stem == part->stem && strncmp(name, other, part->stem) == 0 &&
+    return other_part->first == part->first && strncmp(name, other, part->first) == 0 &&
            strcmp(part->tail, other_part->tail) == 0;
 }
 
@@ -471,8 +497,9 @@ static enum cairn_code check_one_set(const char *name, const struct part_name *p
     struct part_name other_part;
     if (!other || !read_part_name(other, &other_part) || !is_set(name, part, other, &other_part))
         return CAIRN_OK;
-    bool same = other_part.total == part->total && other_part.digits == part->digits &&
-                other_part.total_digits == part->total_digits;
+    bool unpadded = name[part->first] != '0' && other[part->first] != '0';
+    bool same = other_part.total == part->total && other_part.total_digits == part->total_digits &&
+                (other_part.digits == part->digits || unpadded);
     if (same) return CAIRN_OK;
     return cairn_fail(err, CAIRN_INVALID,
                       "%s and %s are of two sets, and no index says which is meant: remove the "
@@ -501,6 +528,22 @@ static enum cairn_code check_variants(const struct search *search, const char *n
     return CAIRN_OK;
 }
 
+/* The file `number` of the set of `name`: its number as wide as the name's, or without zeros before
+ * it, if such a file exists. */
+static enum cairn_code find_part(const struct search *search, const char *name,
+                                 const struct part_name *part, uint64_t number,
+                                 struct cairn_buf *ret, bool *ret_there, struct cairn_error *err) {
+    const char *of = name + part->first + part->digits; /* "-of-", as it is written here */
+    CAIRN_AUTO(buf) plain = {0};
+    CAIRN_TRY(cairn_buf_printf(&plain, err, "%.*s%" PRIu64 "%.4s%0*" PRIu64 "%s", (int)part->first,
+                               name, number, of, (int)part->total_digits, part->total, part->tail));
+    CAIRN_TRY(cairn_buf_printf(ret, err, "%.*s%0*" PRIu64 "%.4s%0*" PRIu64 "%s", (int)part->first,
+                               name, (int)part->digits, number, of, (int)part->total_digits,
+                               part->total, part->tail));
+    *ret_there = is_there(search, ret->data) || is_there(search, plain.data);
+    return CAIRN_OK;
+}
+
 /* Checks that each file of a numbered set exists, and no further one. Numbers begin at 1, or at 0
  * if there is one. */
 static enum cairn_code check_set(const struct search *search, const char *name, const char *before,
@@ -515,15 +558,13 @@ static enum cairn_code check_set(const struct search *search, const char *name, 
         is_set(name, &part, before, &other_part))
         return CAIRN_OK; /* its set was checked */
     CAIRN_TRY(check_variants(search, name, &part, err));
-    const char *of = name + part.stem + 1 + part.digits; /* "-of-", as it is written here */
     for (unsigned first = 0; first < 2; first++) {
         uint64_t number = first;
         for (; number < first + part.total; number++) {
             CAIRN_AUTO(buf) other = {0};
-            CAIRN_TRY(cairn_buf_printf(&other, err, "%.*s-%0*" PRIu64 "%.4s%0*" PRIu64 "%s",
-                                       (int)part.stem, name, (int)part.digits, number, of,
-                                       (int)part.total_digits, part.total, part.tail));
-            if (is_there(search, other.data)) continue;
+            bool there;
+            CAIRN_TRY(find_part(search, name, &part, number, &other, &there, err));
+            if (there) continue;
             if (number == 0) break; /* counted from 1 */
             return cairn_fail(err, CAIRN_NOT_FOUND,
                               "%s is not there%s: there is %s, and no index says that it is all",
@@ -540,15 +581,30 @@ static enum cairn_code check_downloads(const struct search *search, struct cairn
     for (size_t i = 0; i < search->folder->count; i++) {
         const char *name = search->folder->names[i];
         CAIRN_AUTO(buf) file = {0};
-        size_t at;
-        if (!cairn_text_ends(name, INCOMPLETE)) continue;
-        CAIRN_TRY(cairn_buf_append(&file, name, strlen(name) - strlen(INCOMPLETE), err));
+        size_t at, half = half_bytes(name);
+        if (!half) continue;
+        CAIRN_TRY(cairn_buf_append(&file, name, strlen(name) - half, err));
         char *dot = strrchr(file.data, '.'); /* an ETag may precede it */
         if (!cairn_model_is_like(file.data) && dot) *dot = '\0';
         if (cairn_model_is_like(file.data) && !find_name(search, file.data, &at))
             return cairn_fail(err, CAIRN_NOT_FOUND,
                               "%s is not there: its download has not ended (%s)",
                               cairn_short(file.data).text, cairn_short(name).text);
+    }
+    return CAIRN_OK;
+}
+
+/* aria2 gives a file its name and size first: until FILE.aria2 goes, parts of it are zeros. */
+static enum cairn_code check_begun(const struct search *search, struct cairn_error *err) {
+    for (size_t i = 0; i < search->folder->count; i++) {
+        CAIRN_AUTO(buf) mark = {0};
+        size_t at;
+        if (!search->choice->taken[i]) continue;
+        CAIRN_TRY(cairn_buf_printf(&mark, err, "%s" CAIRN_MODEL_BEGUN, search->folder->names[i]));
+        if (find_name(search, mark.data, &at))
+            return cairn_fail(
+                err, CAIRN_NOT_FOUND, "%s is not whole: its download has not ended (%s)",
+                cairn_short(search->folder->names[i]).text, cairn_short(mark.data).text);
     }
     return CAIRN_OK;
 }
@@ -600,6 +656,7 @@ enum cairn_code cairn_model_choose(const struct cairn_zero_folder *folder, const
     enum cairn_code code = ret->taken
                                ? choose_files(&search, index, err)
                                : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a folder's files");
+    if (!code) code = check_begun(&search, err);
     if (code) cairn_model_choice_release(ret);
     return code;
 }

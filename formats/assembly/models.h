@@ -114,11 +114,22 @@ struct cairn_model_choice {
     const char *single;       /* a model file found by its name; NULL: none */
     bool *taken;              /* owned, by index of the file in the folder */
 };
+/* The end of the file that aria2 keeps beside one which it has begun to download. */
+#define CAIRN_MODEL_BEGUN ".aria2"
 void cairn_model_choice_release(struct cairn_model_choice *choice);
 /* index: name in the folder, given by the user; NULL: none. */
 enum cairn_code cairn_model_choose(const struct cairn_zero_folder *folder, const char *index,
                                    struct cairn_model_choice *ret,
                                    struct cairn_error *err) CAIRN_MUST_USE;
 bool cairn_model_is_index(const char *name);
+/* Why pieces that all lie in one rank's files are no tensors. */
+#define CAIRN_MODEL_ONE_RANK                                                                       \
+    "its pieces of tensors are one rank's (DCP), and no other rank's file is there: what the "     \
+    "others saved is missing. If one rank wrote all, give it another name, as model.safetensors"
+/* True if both names say that the same rank wrote the file, as shard-00003-model-... does. */
+bool cairn_model_is_same_rank(const char *name, const char *other);
+/* True for an index, and for a name that tells of other files: NAME-0000i-of-0000N, and what a
+ * download has not ended. */
+bool cairn_model_is_telling(const char *name);
 /* True if a file's name suggests weights or other tensors, of any program. */
 bool cairn_model_is_like(const char *name);

@@ -176,7 +176,9 @@ static const char *const running[] = {
     "builtins.open", "builtins.compile", "builtins.__import__", "builtins.setattr",
     "builtins.delattr", "builtins.globals", "builtins.locals", "builtins.vars", "builtins.input",
     "builtins.breakpoint", "io.open", "_io.open", "types.CodeType", "types.FunctionType",
-    "operator.attrgetter", "operator.methodcaller", "torch.load", "torch.serialization.load",
+    "operator.attrgetter", "operator.methodcaller", "_operator.attrgetter",
+    "_operator.methodcaller", "io.FileIO", "_io.FileIO", "shelve", "fileinput",
+    "uuid._get_command_stdout", "numpy.ctypeslib", "torch.ops", "torch.classes", "torch.load", "torch.serialization.load",
     "torch.jit.load", "torch.storage._load_from_bytes", "torch.hub", "torch.distributed.rpc",
     "torch._dynamo.guards", "torch._inductor.codecache", "torch.utils._config_module",
     "torch.utils.collect_env", "torch.utils.cpp_extension", "numpy.load", "numpy.testing",
@@ -202,9 +204,24 @@ static bool is_module_inside(struct cairn_view name) {
     return false;
 }
 
+/* print.__class__.__base__.__subclasses__: members by which any object leads to code. */
+static bool has_special_member(struct cairn_view name) {
+    const char *text = name.data;
+    for (size_t begin = 0, end; begin < name.size; begin = end + 1) {
+        const char *dot = memchr(text + begin, '.', name.size - begin);
+        end = dot ? (size_t)(dot - text) : name.size;
+        if (begin && end - begin > 4 && memcmp(text + begin, "__", 2) == 0 &&
+            memcmp(text + end - 2, "__", 2) == 0)
+            return true;
+    }
+    return false;
+}
+
 static bool is_running(struct cairn_view module, struct cairn_view name) {
-    if (is_module_inside(name)) return true;
+    if (is_module_inside(name) || has_special_member(name)) return true;
     if (is_text(module, "__builtin__")) module = CAIRN_VIEW("builtins");
+    if (is_text(module, "builtins") && name.size > 2 && memcmp(name.data, "__", 2) == 0)
+        return true;
     for (size_t i = 0; i < CAIRN_COUNT(running); i++) {
         const char *entry = running[i];
         bool longer = strlen(entry) > module.size && entry[module.size] == '.' &&

@@ -181,12 +181,12 @@ class Export(cases.Case):
             "w": ("F32", [6], large), "q": ("F8_E4M3", [2], b"ab"), "i": ("I64", [1], bytes(8)),
             "k": ("I64", [1], bytes(8)), "q_scale": ("F32", [1], one),
             "a.weight_scale_inv": ("F32", [1], one), "b.absmax": ("F32", [1], one),
-            "b.quant_map": ("F32", [1], one), "g.scales": ("F16", [1], b"\0\x3c"),
+            "b.quant_map": ("F32", [1], one), "c.SCB": ("F32", [1], one), "g.scales": ("F16", [1], b"\0\x3c"),
             "scaled": ("F32", [1], one), "d": ("F64", [2], struct.pack("<2d", 1e300, 2))})
         told = json.loads(export(source, self.out, "--dtype", "fp16", "--json").stdout)
         self.assertEqual({row["name"]: row["dtype"] for row in told["kept"]},
                          {"q": "F8_E4M3", "i": "I64", "k": "I64", "q_scale": "F32",
-                          "a.weight_scale_inv": "F32", "b.absmax": "F32", "b.quant_map": "F32"})
+                          "a.weight_scale_inv": "F32", "b.absmax": "F32", "b.quant_map": "F32", "c.SCB": "F32"})
         self.assertEqual({row["name"]: row["elements"] for row in told["overflowed"]}, {"w": 3, "d": 1})
         tensors = read(self.out)
         self.assertEqual({name: row[0] for name, row in tensors.items()
@@ -195,7 +195,7 @@ class Export(cases.Case):
         self.assertEqual(tensors["w"][2].hex(), "ff7b007c00fc007c007e007c")
         said = export(source, self.folder / "text", "--dtype", "fp16").stderr
         for text in ("kept as I64: 2 tensors, no float that is converted: such as i",
-                     "kept as F32: 4 tensors, by its name a scale", "kept as F8_E4M3: 1 tensor",
+                     "kept as F32: 5 tensors, by its name a scale", "kept as F8_E4M3: 1 tensor",
                      "overflowed: w: 3 of its elements are too large for F16",
                      "overflowed: d: 1 of its elements"):
             self.assertIn(text, said)

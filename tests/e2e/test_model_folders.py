@@ -10,7 +10,9 @@ import struct
 import unittest
 
 import cases
+import torch_files
 from test_export import export, read
+from torch_files import Storage, tensor
 from world import BIN, World
 
 STEM = "diffusion_pytorch_model"
@@ -132,6 +134,18 @@ class Indexes(Case):
         self.assertEqual(set(self.left_out(told)), {"b of model-00001-of-00002.safetensors",
                                                     "old of model-00001-of-00002.safetensors"})
 
+    def test_what_a_file_ties_to_a_tensor_that_the_index_takes_elsewhere_keeps_its_own_values(self):
+        shared = Storage("float32", floats(7, 8))
+        torch_files.save(self.source / "m-1.bin", {"emb": tensor("float32", [2], floats(1, 2))})
+        torch_files.save(self.source / "m-2.bin", {"emb": tensor("float32", [2], shared),
+                                                   "head": tensor("float32", [2], shared),
+                                                   "tail": tensor("float32", [2], shared)})
+        write_index(self.source / "pytorch_model.bin.index.json",
+                    {"emb": "m-1.bin", "head": "m-2.bin", "tail": "m-2.bin"})
+        tensors, told = self.exported("--copy-tied")
+        self.assertEqual(tensors, {"emb": floats(1, 2), "head": floats(7, 8), "tail": floats(7, 8)})
+        self.assertEqual(set(self.left_out(told)), {"emb of m-2.bin"})
+
     def test_of_two_indexes_the_usual_one_decides_else_one_has_to_be_named(self):
         fp16 = self.sharded("consolidated")
         ema = self.sharded("ema")
@@ -159,6 +173,17 @@ class Indexes(Case):
             write(self.source / f"x-{number}-of-2.safetensors", {f"t{number}": one(number)})
         self.assertEqual(set(self.exported()[0]), {"t0", "t1"})
         shutil.rmtree(self.source)
+        for form in ("m_{}_of_{}", "m.{}-of-{}", "m-part{}-of-{}", "{}-of-{}", "m-{}_of_{}", "m-{}-of-{}"):
+            for pad, count in (("05", 2), ("", 11)):
+                with self.subTest(form, pad=pad):
+                    name = (form.replace("{}", f"{{:{pad}}}") + ".safetensors").format
+                    for number in range(1, count + 1):
+                        write(self.source / name(number, count), {f"t{number}": one(number)})
+                    self.assertEqual(len(self.exported()[0]), count)
+                    (self.source / name(2, count)).unlink()
+                    said = self.refused(3, "is not there")
+                    self.assertTrue(name(2, count) in said or form.format("02", count) in said, said)
+                    shutil.rmtree(self.source)
         write(self.source / "m-00001-of-00002.safetensors", {"t1": one(1)})
         (self.source / "m-00002-of-00002.safetensors.4f2a.incomplete").write_bytes(b"half")
         self.refused(3, "m-00002-of-00002.safetensors is not there, its download has not ended")
@@ -240,6 +265,19 @@ class Indexes(Case):
         self.refused(3, "b.safetensors is not there", half.name)
         write(self.source / "b.safetensors", {"b": one(1)})
         self.assertEqual(set(self.exported()[0]), {"a", "b"})
+        for end in (".part", ".partial", ".crdownload", ".download", ".aria2"):
+            half = cases.file(self.source / f"c.safetensors{end}", b"half")
+            self.refused(3, "c.safetensors is not there", half.name)
+            half.unlink()
+        # aria2 makes a file as long as it is to be, and fills it from several places.
+        half = cases.file(self.source / "b.safetensors.aria2", b"half")
+        self.refused(3, "b.safetensors is not whole", half.name)
+        self.refused(3, "its download has not ended", half.name, source=self.source / "b.safetensors")
+        write_index(self.source / "model.safetensors.index.json", {"b": "b.safetensors"})
+        self.refused(3, "b.safetensors is not whole", half.name)
+        write(self.source / "model.safetensors", {"w": one(2)})
+        (self.source / "model.safetensors.index.json").unlink()
+        self.assertEqual(set(self.exported()[0]), {"w"})
 
     def test_a_name_in_two_files_names_both_and_one_file_can_be_taken(self):
         for name in ("one.fp16.safetensors", "one.safetensors"):
@@ -414,6 +452,33 @@ class Kept(Case):
                     self.assertEqual((back / path.name).read_bytes(), path.read_bytes())
             shutil.rmtree(self.source)
 
+    def test_half_a_model_is_put_as_bytes_alone(self):
+        names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+        index = self.source / "model.safetensors.index.json"
+        missing = f"{names[1]} is not there"
+
+        def put(step, *why):
+            told = self.saved("put", self.source, f"f/half@{step}")
+            self.assertEqual(told["tensors"], 0)
+            self.assertEqual(self.left_out(told)[names[0]], why[0])
+            said = self.world.cairn("put", self.source, f"f/half@{step + 100}").stderr
+            self.assertIn("its folder is kept as plain bytes", said)
+            for ref in (f"f/half@{step}", self.source):
+                ran = self.world.cairn("export", ref, self.out(), status=3)
+                self.assertIn(why[0], ran.stderr)
+
+        write(self.source / names[0], {"a": one(1)})
+        put(1, f"{missing}: there is {names[0]}, and no index says that it is all")
+        write_index(index, {"a": names[0], "b": names[1]})
+        put(2, f"{names[1]}, in which {index.name} has tensor b, is not there")
+        write(self.source / names[1], {"other": one(2)})
+        put(3, f"tensor b is not in {names[1]}, where {index.name} has it")
+        # A whole model of another folder has its tensors.
+        write(self.source / "whole" / "model.safetensors", {"w": one(3)})
+        told = self.saved("put", self.source, "f/half@4")
+        self.assertEqual((told["tensors"], set(self.left_out(told))), (1, set(names) | {f"other of {names[1]}"}))
+        self.assertEqual(self.of("f/half@4")[0], {"w": floats(3)})
+
     def test_put_and_import_make_pieces_one_tensor_or_keep_them_as_bytes(self):
         parts = [([0, 0], [1, 2], [1, 2]), ([1, 0], [1, 2], [3, 4])]
         pieces("embed", parts, self.source, {"norm": one(5)})
@@ -424,6 +489,14 @@ class Kept(Case):
         next(self.source.glob("shard-00001*")).unlink()
         told = self.saved("put", self.source, "f/pieces@3")
         self.assertEqual((told["tensors"], list(self.left_out(told))), (0, ["embed"]))
+        pieces("embed", parts[:1], self.source)
+        next(self.source.glob("shard-00002*")).unlink()
+        told = self.saved("put", self.source, "f/pieces@5")
+        self.assertEqual((told["tensors"], list(self.left_out(told))), (0, ["embed"]))
+        self.assertIn("no other rank's file is there", self.left_out(told)["embed"])
+        self.world.cairn("import", "hf", self.source, "f/pieces@6", status=3)
+        pieces("embed", parts, self.source)
+        next(self.source.glob("shard-00001*")).unlink()
         self.world.cairn("import", "hf", self.source, "f/pieces@4", status=7)
 
     def test_texts_of_headers_come_back_from_a_version(self):

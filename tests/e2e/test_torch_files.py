@@ -263,13 +263,16 @@ class Unknown(Files):
         self.assertFalse(mark.exists())
         for module, name in (("dill", "loads"), ("joblib", "load"), ("torch.storage", "_load_from_bytes"),
                              ("torch._inductor.codecache", "compile_file"), ("imaplib", "IMAP4_stream"),
+                             ("torch.ops", "load_library"), ("numpy.ctypeslib", "load_library"),
                              ("telnetlib", "Telnet"), ("lib2to3.pgen2", "grammar"), ("numpy.testing", "runstring")):
             path = self.file({"w": tensor("float32", (6,), FLOATS), "value": Call(module, name, "x")})
             self.assertRegex(inspect(path, status=1), f"{module}.{name}.*DO NOT LOAD IT")
 
     def test_what_another_module_has_imported_runs_code_too(self):
         for module, name in (("torch.serialization", "os.system"), ("own.tools", "subprocess.Popen"),
-                             ("own.tools", "__builtins__.eval")):
+                             ("own.tools", "__builtins__.eval"), ("own.tools", "Own.__init__.__globals__.get"),
+                             ("builtins", "print.__class__.__base__.__subclasses__"),
+                             ("builtins", "__getattribute__"), ("_operator", "methodcaller"), ("io", "FileIO")):
             path = self.folder / "dotted.pt"
             call = b"\x8c" + bytes([len(module)]) + module.encode() + b"\x8c" + bytes([len(name)]) + name.encode() + \
                 b"\x93" + b"\x8c\x01x\x85R."
