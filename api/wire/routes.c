@@ -177,7 +177,7 @@ static bool drop_slash(struct cairn_view *path) {
 
 /* Segments matched by the parameters of a template. */
 struct places {
-    const char *project, *run, *ref, *digest, *node;
+    const char *project, *run, *ref, *alias, *digest, *node;
     const char *node_is;       /* what the node's name is called in messages */
     size_t name_from, name_to; /* range of segments of the shard's or the tensor's name */
     bool tensor;
@@ -192,7 +192,7 @@ static void place(struct places *places, struct cairn_view name, const char *seg
         {"{project}", &places->project, NULL},
         {"{run}", &places->run, NULL},
         {"{ref}", &places->ref, NULL},
-        {"{alias}", &places->ref, NULL}, /* a word, which has the form of a ref */
+        {"{alias}", &places->alias, NULL},
         {"{digest}", &places->digest, NULL},
         {"{node}", &places->node, "node"},
         {"{lease}", &places->node, "lease"},
@@ -321,6 +321,16 @@ static enum cairn_code ref_read(const char *segment, char ret[CAIRN_REF_BYTES_MA
     return CAIRN_OK;
 }
 
+/* A word, which has the form of a ref. */
+static enum cairn_code alias_read(const char *segment, char ret[CAIRN_REF_BYTES_MAX + 1],
+                                  struct cairn_error *err) {
+    if (!segment) return CAIRN_OK;
+    if (cairn_ref_check(segment, "alias", NULL))
+        return cairn_fail(err, CAIRN_INVALID, "alias: want [a-z][a-z0-9-]*, at most 63 bytes");
+    cairn_text_copy(ret, CAIRN_REF_BYTES_MAX + 1, segment);
+    return CAIRN_OK;
+}
+
 static enum cairn_code digest_read(const char *segment, char ret[65], struct cairn_error *err) {
     uint8_t digest[32];
     if (!segment) return CAIRN_OK;
@@ -394,6 +404,7 @@ enum cairn_code cairn_route_match(const char *method, struct cairn_view raw_path
     CAIRN_TRY(name_read("run", places.run, params.run_name.run, err));
     CAIRN_TRY(name_read(places.node_is, places.node, params.node, err));
     CAIRN_TRY(ref_read(places.ref, params.ref, err));
+    CAIRN_TRY(alias_read(places.alias, params.ref, err));
     CAIRN_TRY(digest_read(places.digest, params.digest, err));
     CAIRN_TRY(names_read(&segments, &places, &params, err));
     *ret_route = &routes[found];

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "api/wire/messages.h"
+#include "api/wire/routes.h"
 #include "cli/shell/output.h"
 #include "common/clock.h"
 #include "common/net.h"
@@ -122,15 +123,6 @@ enum cairn_code cli_ref_latest(const struct cli *cli, struct cli_ref *ret,
     return CAIRN_OK;
 }
 
-static bool version_valid(const char *text) {
-    struct cairn_view view = cairn_view_of(text);
-    if (cairn_version_id_valid(view)) return true;
-    if (*text >= 'a' && *text <= 'z' && !cairn_text_starts(text, "ckpt_")) /* alias, latest, best */
-        return !text[strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-")];
-    uint64_t step = 0;
-    return cairn_parse_u64(view, &step, NULL) == CAIRN_OK && step <= CAIRN_STEP_MAX;
-}
-
 enum cairn_code cli_ref_parse(const char *text, struct cli_ref *ret, struct cairn_error *err) {
     struct cli_ref ref = {0};
     if (cairn_text_starts(text, "cairn://")) text += strlen("cairn://");
@@ -151,7 +143,7 @@ enum cairn_code cli_ref_parse(const char *text, struct cli_ref *ret, struct cair
                           why.message);
     if (at) {
         if (!cairn_text_copy(ref.version, sizeof ref.version, at + 1) ||
-            !version_valid(ref.version))
+            cairn_ref_check(ref.version, "", NULL))
             return cairn_fail(
                 err, CAIRN_INVALID,
                 "\"%.60s\" after @ names no checkpoint: it is a step, latest, best, an "

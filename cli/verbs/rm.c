@@ -32,17 +32,20 @@ static enum cairn_code print_result(const struct cli *cli, const json_t *json, c
     return cli_flush(err);
 }
 
-static enum cairn_code confirm_rm(const struct cli *cli, const struct cli_ref *ref,
+/* `latest` means another version after each removal: without a terminal to ask it needs --yes. */
+static enum cairn_code check_named(const struct cli *cli, const char *argument,
+                                   const struct cli_ref *ref, struct cairn_error *err) {
+    if (cli->yes || isatty(STDIN_FILENO) || strcmp(ref->version, "latest") != 0) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID,
+                      "%s means another checkpoint after that: name its step or its id, or say "
+                      "--yes",
+                      argument);
+}
+
+static enum cairn_code confirm_rm(const struct cli *cli,
                                   const struct cairn_msg_version_row *version,
                                   struct cairn_error *err) {
-    if (cli->yes) return CAIRN_OK;
-    if (!isatty(STDIN_FILENO)) {
-        if (strcmp(ref->version, "latest") != 0) return CAIRN_OK;
-        return cairn_fail(err, CAIRN_INVALID,
-                          "%s is %s just now and another one after that: name its step or its id, "
-                          "or say --yes",
-                          cli->arguments[0], version->version);
-    }
+    if (cli->yes || !isatty(STDIN_FILENO)) return CAIRN_OK;
     fprintf(stderr, "%s: step %llu, %s, %s %s. Into the trash? [y/N] ", version->version,
             (unsigned long long)version->step, cli_size(version->bytes).text, version->state,
             version->committed_at ? version->committed_at : "");
@@ -127,13 +130,14 @@ static enum cairn_code remove_one(struct cli *cli, struct cairn_error *err) {
     struct cli_ref ref;
     CAIRN_TRY(cli_ref_checkpoint(cli->arguments[0], &ref, err));
     CAIRN_TRY(cli_get(cli, &ref, "", CAIRN_MESSAGE_version_row, &found, &version, err));
-    CAIRN_TRY(confirm_rm(cli, &ref, &version, err));
+    CAIRN_TRY(confirm_rm(cli, &version, err));
     (void)cairn_text_copy(ref.version, sizeof ref.version, version.version);
     CAIRN_TRY(cli_call(cli, &ref, (struct cli_call){.method = "DELETE"}, &removed, err));
     return print_result(cli, removed, "is in the trash; cairn undelete brings it back", "", err);
 }
 
-/* Removes versions in order; the first failure ends it. */
+/* Removes versions in order; the first failure ends it. Arguments that can name no version, or no
+ * certain one, are refused before the first removal. */
 static enum cairn_code run_rm(struct cli *cli, struct cairn_error *err) {
     if (cli->whole_run) return remove_run(cli, err);
     if (cli->confirm || cli->dry_run || cli->detach)
@@ -141,6 +145,11 @@ static enum cairn_code run_rm(struct cli *cli, struct cairn_error *err) {
                           cli->confirm   ? "confirm"
                           : cli->dry_run ? "dry-run"
                                          : "detach");
+    for (size_t i = 0; i < cli->argument_count; i++) {
+        struct cli_ref ref;
+        CAIRN_TRY(cli_ref_checkpoint(cli->arguments[i], &ref, err));
+        CAIRN_TRY(check_named(cli, cli->arguments[i], &ref, err));
+    }
     for (size_t i = 0; i < cli->argument_count; i++) {
         struct cli one = *cli;
         one.arguments[0] = cli->arguments[i];

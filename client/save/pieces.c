@@ -743,6 +743,7 @@ enum cairn_code cairn_save_again(struct cairn_session *session, uint64_t step,
     CAIRN_TRY(CAIRN_CLIENT_OPTIONS(options, &own, err));
     if (!previous || previous->session != session)
         return cairn_fail(err, CAIRN_INVALID, "no save of this session before it");
+    CAIRN_CLIENT_SAVE_CALL(previous, err);
     CAIRN_TRY(take_last(previous, cairn_client_deadline(session, own.timeout_ms), &known, err));
     enum cairn_code code = check_count(known, sources, source_count, err);
     if (!sources && previous->last_sources) {

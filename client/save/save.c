@@ -190,6 +190,21 @@ enum cairn_code cairn_client_save_enter(struct cairn_save *save, struct cairn_er
     return cairn_client_enter(save->session, err);
 }
 
+enum cairn_code cairn_client_save_visit(struct cairn_save *save, struct cairn_error *err) {
+    CAIRN_TRY(cairn_client_save_enter(save, err));
+    CAIRN_HOLD(&save->session->lock);
+    save->visitors++;
+    return CAIRN_OK;
+}
+
+void cairn_client_save_unvisit_at(struct cairn_save **save) {
+    struct cairn_session *session = (*save)->session;
+    cairn_lock_take(&session->lock);
+    if (!--(*save)->visitors && (*save)->freed) cairn_client_saves_sweep(session);
+    cairn_lock_give(&session->lock);
+    cairn_client_leave(session);
+}
+
 enum cairn_code cairn_client_save_take(struct cairn_save *save, struct cairn_error *err) {
     CAIRN_TRY(cairn_client_save_enter(save, err));
     struct cairn_session *session = save->session;
@@ -538,7 +553,8 @@ void cairn_client_saves_sweep(struct cairn_session *session) {
     for (save = TAILQ_FIRST(&session->saves->all); save; save = next) {
         enum cairn_client_phase phase = save->state.phase;
         bool done =
-            save->freed && !save->finishing && !save->offering && !save->behind.busy &&
+            save->freed && !save->visitors && !save->finishing && !save->offering &&
+            !save->behind.busy &&
             (phase == CAIRN_CLIENT_PHASE_COMMITTED ||
              (phase == CAIRN_CLIENT_PHASE_FAILED && (save->problem_returned || !CAIRN_RULE(Q43))));
         next = TAILQ_NEXT(save, place);

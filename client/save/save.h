@@ -232,6 +232,7 @@ struct cairn_save {
         uint32_t depth;                       /* nesting; 0: no thread */
         void (*end)(struct cairn_save *save); /* deferred cairn_save_free */
     } user;
+    uint32_t visitors;         /* other calls under way: until they end the save is kept */
     bool freed;                /* cairn_save_free was called */
     struct cairn_pieces *last; /* its contents, for cairn_save_again; held; or NULL */
     const void **last_sources; /* as `sources`; owned */
@@ -302,10 +303,15 @@ void cairn_client_save_retire_pieces(struct cairn_save *save);
 /* First line of every call on a save handle. */
 enum cairn_code cairn_client_save_enter(struct cairn_save *save,
                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* First line of a call in which any number of threads may be: until it ends cairn_save_free
+ * destroys nothing that it uses. */
+enum cairn_code cairn_client_save_visit(struct cairn_save *save,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_client_save_unvisit_at(struct cairn_save **save);
 #define CAIRN_CLIENT_SAVE_CALL(save, err)                                                          \
-    CAIRN_TRY(cairn_client_save_enter((save), (err)));                                             \
-    __attribute__((cleanup(cairn_client_leave_at)))                                                \
-    CAIRN_UNUSED struct cairn_session *cairn_called = (save)->session
+    CAIRN_TRY(cairn_client_save_visit((save), (err)));                                             \
+    __attribute__((cleanup(cairn_client_save_unvisit_at)))                                         \
+    CAIRN_UNUSED struct cairn_save *cairn_visited = (save)
 /* First line of a call that describes, copies or ends the save. One thread at a time may be in such
  * calls, also nested. CAIRN_INVALID: another thread is in one. */
 enum cairn_code cairn_client_save_take(struct cairn_save *save,

@@ -299,6 +299,9 @@ enum cairn_code cairn_client_await(struct cairn_session *session,
         code = cairn_client_timed_out(session, request->wanted, pending->since_ms, err);
     cairn_lock_give(&session->lock);
     if (!done) return code;
+    if (pending->os_errno)
+        return cairn_fail_at(err, pending->code, pending->os_errno, CAIRN_ORIGIN,
+                             "the uploader's answer could not be read");
     if (pending->code)
         return cairn_fail(err, pending->code, "the uploader went away before it answered");
     code = cairn_client_answer_check(&pending->answer, request->wanted, err);

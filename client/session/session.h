@@ -97,6 +97,7 @@ struct cairn_client_pending {
     uint64_t id, since_ms;
     bool done;
     enum cairn_code code; /* not CAIRN_OK: the link ended first */
+    int os_errno;         /* why this process could not read it; 0: the uploader ended it */
     void (*on_answer)(void *subject, const struct cairn_frame *answer);
     void *subject;
     struct cairn_frame answer;
@@ -206,6 +207,7 @@ struct cairn_session {
         bool window_unwanted;       /* its holder gives it back (client/session/memory.h) */
         uint32_t slab_users;        /* calls that use the slabs without a save */
         bool reading, writing, cut; /* turns; cut: the link is broken (wire.h) */
+        int cut_errno;              /* why this process could not read it; 0: it could */
         uint32_t calls;             /* calls under way; the session is freed only at 0 */
         bool leaving;               /* `bye` is being sent: do not reconnect */
     } locked;

@@ -210,6 +210,7 @@ static void note_link_ended(struct cairn_session *session) {
     while ((pending = LIST_FIRST(&session->locked.pending))) {
         LIST_REMOVE(pending, place);
         pending->code = CAIRN_UPLOADER_GONE;
+        pending->os_errno = session->locked.cut_errno;
         pending->done = true;
     }
     while ((message = STAILQ_FIRST(&session->locked.queue))) {
@@ -219,6 +220,7 @@ static void note_link_ended(struct cairn_session *session) {
     session->sink->link_ended(session);
     session->locked.state = CAIRN_CLIENT_AWAY;
     session->locked.cut = false;
+    session->locked.cut_errno = 0;
     session->locked.away_since_ms = cairn_mono_ms();
     cairn_client_changed(session);
 }
@@ -269,10 +271,13 @@ static enum cairn_code receive(struct cairn_session *session,
                                const struct cairn_client_pending *answer) {
     for (;;) {
         CAIRN_AUTO(frame) frame = {0};
+        struct cairn_error why = {0};
         bool ready = false;
-        CAIRN_TRY(next_frame(&session->link, &frame, &ready, NULL));
-        if (!ready) return CAIRN_OK;
+        enum cairn_code code = next_frame(&session->link, &frame, &ready, &why);
+        if (!code && !ready) return CAIRN_OK;
         CAIRN_HOLD(&session->lock);
+        if (code) session->locked.cut_errno = why.os_errno;
+        if (code) return code;
         if (!dispatch(session, &frame)) return CAIRN_PROTOCOL; /* unknown event */
         if (answer && answer->done) return CAIRN_OK;
     }

@@ -23,8 +23,9 @@ static enum cairn_code hide(const struct srv_request *request, struct cairn_erro
     char scopes[CAIRN_SCOPES_TEXT_BYTES];
     cairn_scopes_text(caller->scopes, scopes);
     return cairn_fail(err, CAIRN_NOT_FOUND,
-                      "there is no run %s/%s that the token %s may see (projects: %s; scopes: %s)",
-                      name->project, name->run, caller->who, caller->projects, scopes);
+                      "there is no %s %s%s%s that the token %s may see (projects: %s; scopes: %s)",
+                      name->run[0] ? "run" : "project", name->project, name->run[0] ? "/" : "",
+                      name->run, caller->who, caller->projects, scopes);
 }
 
 static enum cairn_code judge_scope(const struct srv_request *request, struct cairn_error *err) {

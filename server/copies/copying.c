@@ -231,11 +231,11 @@ enum cairn_code srv_copies_look(const struct srv_copies_round *round, struct cai
 
 /* ---- POST {C}/promote and {C}/demote ---- */
 
-static enum cairn_code check_store(const struct srv *server, const char *store,
+static enum cairn_code check_store(const struct srv *server, const char *member, const char *store,
                                    struct cairn_error *err) {
     if (srv_tier_find(server, store)) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_INVALID, "the server's setting stores names no store \"%s\"",
-                      store);
+    return cairn_fail(err, CAIRN_INVALID, "%s: the server's setting stores names no store \"%s\"",
+                      member, store);
 }
 
 static enum cairn_code find_version(const struct srv_request *request, struct srv_version *ret,
@@ -250,7 +250,7 @@ SRV_HANDLER(promote) {
     char id[SRV_OPERATION_BYTES];
     CAIRN_TRY(srv_thawed(request->server, err));
     SRV_BODY(body, promote, said, 10);
-    CAIRN_TRY(check_store(request->server, said.to, err));
+    CAIRN_TRY(check_store(request->server, "/to", said.to, err));
     CAIRN_TRY(find_version(request, &version, err));
     const struct srv_copy_begin begin = {.name = &version.name,
                                          .caller = &request->caller,
@@ -267,7 +267,7 @@ SRV_HANDLER(demote) {
     json_t *shown = NULL;
     CAIRN_TRY(srv_thawed(server, err));
     SRV_BODY(body, demote, said, 10);
-    CAIRN_TRY(check_store(server, said.from, err));
+    CAIRN_TRY(check_store(server, "/from", said.from, err));
     CAIRN_TRY(find_version(request, &version, err));
     const struct srv_demote asked = {
         .server = server, .worker = request->store, .version = version.id.text, .store = said.from};

@@ -120,9 +120,10 @@ enum cairn_code srv_attempt_take(struct srv_tx *tx, int64_t run_id,
 enum cairn_code srv_members_check(const json_t *ranks, const json_t *ended, uint64_t world_size,
                                   struct cairn_error *err) {
     size_t count = json_array_size(ranks);
-    if (!count || count > SRV_RANKS_MAX || json_array_size(ended) > SRV_RANKS_MAX)
-        return cairn_fail(err, CAIRN_INVALID, "/ranks must name 1 to %d ranks, /ended at most that",
-                          SRV_RANKS_MAX);
+    if (!count || count > SRV_RANKS_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "/ranks: wanted 1 to %d of them", SRV_RANKS_MAX);
+    if (json_array_size(ended) > SRV_RANKS_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "/ended: at most %d of them", SRV_RANKS_MAX);
     for (size_t i = 0; i < count; i++) {
         struct cairn_msg_attempt_rank msg = {0};
         char pointer[32];
@@ -131,14 +132,14 @@ enum cairn_code srv_members_check(const json_t *ranks, const json_t *ended, uint
         if (msg.rank >= world_size)
             return cairn_fail(err, CAIRN_INVALID, "%s: rank %u of a world of %" PRIu64, pointer,
                               msg.rank, world_size);
-        if (!msg.proc[0]) return cairn_fail(err, CAIRN_INVALID, "%s/proc is empty", pointer);
+        if (!msg.proc[0]) return cairn_fail(err, CAIRN_INVALID, "%s/proc: it is empty", pointer);
     }
     for (size_t i = 0; i < json_array_size(ended); i++) {
         const json_t *rank = json_array_get(ended, i);
         /* Ranks of the newest attempt, whose world may have been larger. */
         if (!json_is_integer(rank) || json_integer_value(rank) < 0 ||
             json_integer_value(rank) >= UINT32_MAX)
-            return cairn_fail(err, CAIRN_INVALID, "/ended/%zu is not a rank", i);
+            return cairn_fail(err, CAIRN_INVALID, "/ended/%zu: wanted a rank", i);
     }
     return CAIRN_OK;
 }

@@ -207,7 +207,7 @@ static enum cairn_code read_numbers(const json_t *list, const char *pointer, uns
     for (unsigned i = 0; i < wanted; i++) {
         const json_t *number = json_array_get(list, i);
         if (!json_is_integer(number))
-            return cairn_fail(err, CAIRN_INVALID, "%s/%u must be an integer", pointer, i);
+            return cairn_fail(err, CAIRN_INVALID, "%s/%u: wanted an integer", pointer, i);
         ret[i] = (uint64_t)json_integer_value(number);
     }
     return CAIRN_OK;
@@ -241,7 +241,7 @@ static enum cairn_code read_want(const struct cairn_layout *layout, const json_t
     char pointer[32];
     snprintf(pointer, sizeof(pointer), "/tensors/%zu", index);
     if (!want.name && !json_is_object(item))
-        return cairn_fail(err, CAIRN_INVALID, "%s must be a tensor's name or an object", pointer);
+        return cairn_fail(err, CAIRN_INVALID, "%s: wanted a tensor's name or an object", pointer);
     if (!want.name) CAIRN_TRY(cairn_msg_tensor_want_read(item, pointer, &want, err));
     ret->tensor = cairn_view_of(want.name);
     ret->local_rank = want.rank;

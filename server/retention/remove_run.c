@@ -36,6 +36,23 @@ static bool is_its_own(enum cairn_code code) {
            code == CAIRN_DELETED || code == CAIRN_INVALID || code == CAIRN_ABORTED;
 }
 
+/* Every entry can name a version; checked before the first one is moved. */
+static enum cairn_code check_refs(const json_t *refs, struct cairn_error *err) {
+    size_t index = 0, count = json_array_size(refs);
+    json_t *ref = NULL;
+    if (!count || count > REFS_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "/versions: 1 to %d of them", REFS_MAX);
+    json_array_foreach((json_t *)(uintptr_t)refs, index, ref) {
+        char place[32];
+        const char *text = json_string_value(ref);
+        if (!text)
+            return cairn_fail(err, CAIRN_INVALID, "/versions/%zu: wanted a step or an id", index);
+        snprintf(place, sizeof(place), "/versions/%zu", index);
+        CAIRN_TRY(cairn_ref_check(text, place, err));
+    }
+    return CAIRN_OK;
+}
+
 static enum cairn_code trash_all(struct srv_request *request, const json_t *refs, json_t *items,
                                  uint64_t *ret_bytes, struct cairn_error *err) {
     size_t index = 0;
@@ -44,8 +61,6 @@ static enum cairn_code trash_all(struct srv_request *request, const json_t *refs
         struct srv_trashed gone = {0};
         struct cairn_error why = {0};
         const char *text = json_string_value(ref);
-        if (!text || strlen(text) > CAIRN_REF_BYTES_MAX)
-            return cairn_fail(err, CAIRN_INVALID, "/versions/%zu: wanted a step or an id", index);
         const struct srv_trash_one one = {.server = request->server,
                                           .worker = request->store,
                                           .name = &request->params.run_name,
@@ -72,8 +87,7 @@ SRV_HANDLER(trash) {
     CAIRN_TRY(srv_thawed(request->server, err));
     CAIRN_TRY(srv_body(request, 2 * REFS_MAX, &body, err));
     CAIRN_TRY(cairn_msg_trash_read(body, "", &said, err));
-    if (!json_array_size(said.versions) || json_array_size(said.versions) > REFS_MAX)
-        return cairn_fail(err, CAIRN_INVALID, "/versions: 1 to %d of them", REFS_MAX);
+    CAIRN_TRY(check_refs(said.versions, err));
     if (!items) return srv_no_memory(err);
     CAIRN_TRY(trash_all(request, said.versions, items, &bytes, err));
     return srv_reply_json(reply, 200, CAIRN_PACK(trashed, .items = items, .bytes = bytes), err);

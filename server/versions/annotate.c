@@ -106,6 +106,12 @@ static enum cairn_code keep_metrics(struct srv_tx *tx, const struct srv_version 
     return srv_metrics_put(tx, version, metrics, err);
 }
 
+/* False: a repeat, which writes no event. */
+static bool changes(const struct srv_version *was, const struct srv_annotations *is) {
+    return strcmp(was->labels, is->labels) || strcmp(was->metrics, is->metrics) ||
+           strcmp(was->note, is->note) || was->pinned != is->pinned;
+}
+
 SRV_CHANGE(patch_version, struct patch *patch) {
     SRV_AUTO(version) version = {0}, after = {0};
     struct cairn_msg_checkpoint_patch said = {0};
@@ -128,6 +134,7 @@ SRV_CHANGE(patch_version, struct patch *patch) {
         .note = note_of(patch->body, version.note),
         .pinned = pin ? json_is_true(pin) : version.pinned,
     };
+    if (!changes(&version, &wanted)) return CAIRN_OK;
     CAIRN_TRY(srv_version_annotate(tx, &version, &wanted, err));
     if (metrics) CAIRN_TRY(keep_metrics(tx, &version, patch->metrics.data, err));
     return show_version(tx, patch, version.id.text, &after, err);
@@ -198,10 +205,12 @@ SRV_CHANGE(patch_run, struct patch *patch) {
     CAIRN_TRY(run_must_match(patch->request, tag, err));
     CAIRN_TRY(
         merge_labels(run.labels, json_object_get(patch->body, "labels"), &patch->labels, err));
-    if (json_object_get(patch->body, "from"))
-        CAIRN_TRY(keep_origin(tx, patch, run.id, said.from, err));
-    CAIRN_TRY(
-        srv_run_annotate(tx, run.id, patch->labels.data, note_of(patch->body, run.note), err));
+    const char *note = note_of(patch->body, run.note);
+    bool begins = json_object_get(patch->body, "from") != NULL;
+    if (!begins && !strcmp(run.labels, patch->labels.data) && !strcmp(run.note, note))
+        return CAIRN_OK;
+    if (begins) CAIRN_TRY(keep_origin(tx, patch, run.id, said.from, err));
+    CAIRN_TRY(srv_run_annotate(tx, run.id, patch->labels.data, note, err));
     CAIRN_TRY(srv_run_get(tx, name, &after, err));
     return show_run(tx, patch, &after, err);
 }

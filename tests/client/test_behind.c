@@ -507,6 +507,54 @@ TEST(a_handle_that_is_freed_before_the_copy_is_whole_ends_its_save_and_waits_for
     EXPECT_EQ_U64(own.fills, fills);
 }
 
+struct caller {
+    struct cairn_session *session;
+    struct cairn_save *save, *next;
+    bool again;
+    enum cairn_code code;
+    _Atomic int thread;
+};
+
+static void *call_on(void *owner) {
+    struct caller *own = owner;
+    atomic_store(&own->thread, gettid());
+    own->code = own->again
+                    ? cairn_save_again(own->session, 9, NULL, own->save, NULL, 0, &own->next, NULL)
+                    : cairn_save_fence(own->save, HANG_MS, NULL);
+    return NULL;
+}
+
+TEST(a_handle_that_is_freed_under_a_fence_or_a_repeat_of_its_save_is_kept_until_they_end) {
+    ALONE(FILL_BYTES);
+    for (uint64_t step = 0; step < 2; step++) {
+        pthread_t threads[2], freeing;
+        struct standing own = {0};
+        struct cairn_save *save = NULL;
+        REQUIRE_OK(begin_standing(team.sessions[0], step, &own, &save, &err));
+        AWAIT(atomic_load(&own.stands));
+        struct caller callers[2] = {{.session = team.sessions[0], .save = save},
+                                    {.session = team.sessions[0], .save = save, .again = true}};
+        for (size_t i = 0; i < 2; i++) {
+            REQUIRE(!pthread_create(&threads[i], NULL, call_on, &callers[i]));
+            AWAIT(atomic_load(&callers[i].thread) &&
+                  cairn_test_thread_sleeps(atomic_load(&callers[i].thread)));
+        }
+        REQUIRE(!pthread_create(&freeing, NULL, free_save, save));
+        AWAIT(cairn_test_thread_sleeps(atomic_load(&callers[0].thread)));
+        atomic_store(&own.go_on, true);
+        for (size_t i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+        pthread_join(freeing, NULL);
+        EXPECT(callers[0].code == CAIRN_OK || callers[0].code == CAIRN_CANCELLED);
+        EXPECT(!callers[1].next || !callers[1].code);
+        cairn_save_free(callers[1].next);
+    }
+    struct standing own = {.go_on = true};
+    struct cairn_save *save = NULL;
+    REQUIRE_OK(begin_standing(team.sessions[0], 20, &own, &save, &err));
+    EXPECT_CODE(commit(save, &err), CAIRN_OK);
+    cairn_save_free(save);
+}
+
 TEST(a_handle_that_is_freed_after_the_fence_leaves_its_save_to_the_session) {
     ALONE(FILL_BYTES);
     struct standing own = {.go_on = true};

@@ -65,6 +65,27 @@ TEST(k08_a_rank_that_opens_without_descriptors_is_told_the_limit_and_opens_when_
     EXPECT_CODE(cairn_close(session, NULL), CAIRN_OK);
 }
 
+/* The slabs of the answer are descriptors. */
+TEST(k08_memory_of_another_size_without_descriptors_is_refused_by_the_limit_and_had_afterwards) {
+    OPEN_WORLD(0);
+    struct cairn_session *session = NULL;
+    struct cairn_save *save = NULL;
+    struct rlimit limit;
+    REQUIRE_OK(open_rank(&world, &session, &err));
+    REQUIRE(!getrlimit(RLIMIT_NOFILE, &limit));
+    limit.rlim_cur = 3; /* those of the slabs that are given back are of no use */
+    REQUIRE(!setrlimit(RLIMIT_NOFILE, &limit));
+    enum cairn_code code = cairn_session_reserve(session, 2 * CAIRN_MIB, 0, HANG_MS, &err);
+    REQUIRE(spare_files(-1));
+    EXPECT_EQ_U64(code, CAIRN_UPLOADER_GONE);
+    if (!EXPECT(strstr(err.message, "RLIMIT_NOFILE") != NULL)) printf("%s\n", err.message);
+    EXPECT_CODE(cairn_session_reserve(session, 2 * CAIRN_MIB, 0, HANG_MS, &err), CAIRN_OK);
+    EXPECT_CODE(save_one(session, 1, &save, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_test_reach(save, CAIRN_COMMITTED, &err), CAIRN_OK);
+    cairn_save_free(save);
+    EXPECT_CODE(cairn_close(session, NULL), CAIRN_OK);
+}
+
 struct pipes {
     int to_child, to_parent, from_child, from_parent;
 };

@@ -199,6 +199,35 @@ static void *wait_for_commit(void *argument) {
     return NULL;
 }
 
+struct visitor {
+    struct cairn_save *save;
+    enum cairn_code code;
+    _Atomic int thread;
+};
+static void *visit(void *argument) {
+    struct visitor *visitor = argument;
+    atomic_store(&visitor->thread, gettid());
+    visitor->code = cairn_save_wait(visitor->save, CAIRN_COMMITTED, HANG_MS, NULL);
+    return NULL;
+}
+
+TEST(a_save_that_is_freed_while_a_thread_waits_for_it_ends_that_wait_with_its_verdict) {
+    EACH_TEXT(state, "committed", "aborted") {
+        RANK(1);
+        pthread_t thread;
+        struct visitor visitor = {0};
+        REQUIRE_OK(rank_save(rank.session, 1, &visitor.save, &err));
+        REQUIRE(!pthread_create(&thread, NULL, visit, &visitor));
+        AWAIT(atomic_load(&visitor.thread) &&
+              cairn_test_thread_sleeps(atomic_load(&visitor.thread)));
+        cairn_save_free(visitor.save);
+        cairn_fake_uploader_event(rank.fake,
+                                  rank_verdict(1, state, AT_OF(state) ? "no-space" : ""));
+        pthread_join(thread, NULL);
+        EXPECT_CODE(visitor.code, AT_OF(state) ? CAIRN_NO_SPACE : CAIRN_OK);
+    }
+}
+
 /* Each wait asks when half of its time is over; the first one still waits when the second asks. */
 TEST(two_threads_that_wait_for_one_save_both_hear_why_it_is_not_committed, err) {
     CAIRN_AUTO(rank) rank = {0};

@@ -476,6 +476,16 @@ class Commands(unittest.TestCase):
         self.world.cairn("rm", "c/asked@latest", "--yes")
         self.world.cairn("resume", "c/asked", status=3)
 
+    def test_rm_refuses_an_argument_that_names_no_certain_version_before_it_removes_another(self):
+        source = cases.file(self.world.root / "several", b"s" * 10)
+        for step in (1, 2):
+            self.world.cairn("put", source, f"c/several@{step}")
+        for wrong in ("c/several", "c/several@", "c/several@007", "c/several@latest"):
+            self.world.cairn("rm", "c/several@1", wrong, status=2)
+            self.world.cairn("show", "c/several@1")
+        self.world.cairn("rm", "c/several@1", "c/several@2")
+        self.world.cairn("resume", "c/several", status=3)
+
     def test_wait_ends_by_its_timeout_and_when_the_version_commits(self):
         self.world.cairn("wait", "c/run@1", "--timeout", f"{HANG_S}s")
         self.world.cairn("wait", "c/run@77", "--timeout", "1s", status=8)

@@ -49,6 +49,19 @@ class Words(unittest.TestCase):
             self.assertTrue(told["errors"][0]["detail"])
         self.assertEqual(self.labels(), {"team": "nlp", "tier": "tmp"})
 
+    def test_lists_and_names_in_a_body_are_refused_by_their_pointers(self):
+        attempt = {"job": "j", "world_size": 1, "after": 0, "node": "n", "ranks": [{"rank": 0, "proc": "p"}]}
+        for path, body, pointer in (
+                ("attempts", {**attempt, "ranks": []}, "/ranks"),
+                ("attempts", {**attempt, "ranks": [{"rank": 0, "proc": ""}]}, "/ranks/0/proc"),
+                ("attempts", {**attempt, "ended": [0, -1]}, "/ended/1"),
+                ("trash", {"versions": ["1", ""]}, "/versions/1"),
+                ("checkpoints/1/promote", {"to": "nowhere"}, "/to"),
+                ("checkpoints/1/demote", {"from": ""}, "/from")):
+            status, told = self.send("POST", f"{RUN}/{path}", body)
+            self.assertEqual((status, told["code"]), (400, "invalid"), (body, told))
+            self.assertEqual([row["pointer"] for row in told["errors"]], [pointer], told)
+
     def events(self, query, count):
         """The names and projects of the next events of a stream."""
         request = urllib.request.Request(f"{self.world.url}/v1/events?{query}", headers={

@@ -47,6 +47,10 @@ TEST(an_alias_is_moved_only_by_who_knows_where_it_points) {
     json_array_foreach(json_object_get(events, "items"), index, event)
         told += !strncmp(world_text(event, "event"), "alias.", 6);
     EXPECT_EQ_U64(told, 3); /* made, moved, removed */
+    EACH_TEXT(bad, "Prod", "-x", "a_b", "ckpt_1")
+        EXPECT_FAILS(cairn_change(&world, NULL, "PUT", TEXT(WORLD_RUN "/aliases/%s", bad),
+                                  "{\"ref\":\"100\"}", NULL),
+                     CAIRN_INVALID, "alias: want [a-z]");
     EACH_TEXT(one, WORLD_RUN "/aliases/latest", WORLD_RUN "/aliases/best")
         EXPECT_CODE(cairn_change(&world, NULL, "PUT", one, "{\"ref\":\"100\"}", NULL),
                     CAIRN_CONFLICT);

@@ -45,6 +45,34 @@ TEST(what_is_said_of_a_version_is_merged_and_part_of_what_latest_answers) {
         EXPECT_CODE(cairn_change(&world, "*", "PATCH", save.path, text, NULL), CAIRN_INVALID);
 }
 
+static size_t changes_of(struct cairn_world *world, const char *path, const char *event) {
+    CAIRN_AUTO_JSON json_t *page = NULL;
+    size_t index = 0, count = 0;
+    json_t *item = NULL;
+    EXPECT(!cairn_say(world, "GET", TEXT("%s/events?since=0&limit=1000", path), NULL, &page));
+    json_array_foreach(json_object_get(page, "items"), index, item)
+        count += !strcmp(world_text(item, "event"), event);
+    return count;
+}
+
+TEST(a_change_that_is_repeated_or_names_nothing_is_no_event) {
+    JOB(1, "--sweep-interval=50ms");
+    SAVED(save, 1);
+    EACH_TEXT(
+        body,
+        "{\"labels\":{\"a\":\"b\"},\"metrics\":{\"loss\":1.5},\"note\":\"n\",\"pinned\":true}",
+        "{}", "{\"labels\":{}}", "{\"labels\":{\"none\":null}}", "{\"metrics\":{\"loss\":1.5}}") {
+        CHANGE("PATCH", save.path, body);
+        CHANGE("PATCH", save.path, body);
+        EXPECT_EQ_U64(changes_of(&world, save.path, "checkpoint.annotated"), 1);
+    }
+    EACH_TEXT(of_run, "{\"labels\":{\"a\":\"b\"},\"note\":\"n\"}", "{}", "{\"note\":\"n\"}") {
+        CHANGE("PATCH", WORLD_RUN, of_run);
+        CHANGE("PATCH", WORLD_RUN, of_run);
+        EXPECT_EQ_U64(changes_of(&world, WORLD_RUN, "run.annotated"), 1);
+    }
+}
+
 TEST(a_change_says_what_it_has_seen_and_fails_where_that_is_gone) {
     JOB(1, "--sweep-interval=50ms");
     SAVES(saves, 2);

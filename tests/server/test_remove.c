@@ -23,6 +23,21 @@ TEST(many_versions_go_at_once_and_what_cannot_is_named) {
     EXPECT_SAY(CAIRN_INVALID, "POST", WORLD_RUN "/trash", "{\"versions\":[]}");
 }
 
+TEST(a_list_with_an_entry_that_can_name_no_version_moves_none_and_is_refused_by_its_place) {
+    JOB_INSIDE(1, "--trash-grace=10min");
+    SAVES(saves, 2);
+    EACH_TEXT(entry, "\"\"", "\"-1\"", "\"007\"", "\"1 \"", "\"Latest\"", "\"ckpt_1\"", "2", "null",
+              "[\"2\"]", TEXT("\"%0200d\"", 1)) {
+        EXPECT_FAILS(cairn_say(&world, "POST", WORLD_RUN "/trash",
+                               TEXT("{\"versions\":[\"1\",\"9\",%s]}", entry), NULL),
+                     CAIRN_INVALID, "/versions/2: want");
+    }
+    for (size_t i = 0; i < 2; i++) {
+        GOT(version, saves[i].path);
+        EXPECT(!json_is_true(json_object_get(version, "trashed")));
+    }
+}
+
 TEST(a_run_at_which_trainers_are_at_work_is_not_removed_with_all_that_it_has) { /* run-busy */
     JOB_INSIDE(1, "--trash-grace=10min");
     SAVES(saves, 3);
