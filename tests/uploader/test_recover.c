@@ -298,7 +298,7 @@ static void die_at(const char *point) {
     if (begun && !sealed && !strcmp(states[0], "continues")) {
         EXPECT(trainer_fail(&trainer, save.number, "not sealed") ||
                trainer.err.code == CAIRN_ALREADY_COMMITTED || trainer.err.code == CAIRN_NOT_FOUND);
-        (void)trainer_verdict(&trainer, save.number, 5000, state);
+        (void)trainer_verdict(&trainer, save.number, HANG_MS, state);
     }
     if (sealed) EXPECT_STATE(&world, save.version, "committed");
     if (begun && !sealed && strcmp(state, "committed") != 0)
