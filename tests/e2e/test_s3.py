@@ -7,9 +7,9 @@ import hashlib
 import http.client
 import json
 import os
+import re
 import subprocess
 import sys
-import re
 import unittest
 import urllib.error
 import urllib.parse
