@@ -134,6 +134,7 @@ TEST(a_sealed_save_whose_journal_is_lost_fails_by_name_for_all) { /* Q8, Q40 */
     TRAINER(trainer, .job = "job-1", .world_size = 2); /* the other rank never comes */
     SAVE(save, &trainer, 1, 0, 1, 1000);
     REQUIRE_EVENT(&trainer, "durable", save.number);
+    EXPECT_STATE(&world, save.version, "open"); /* a busy uploader tells the server later */
     world_uploader_kill(&world);
     REQUIRE(unlink(world.journal_path) == 0);
     REQUIRE(world_uploader_start(&world, NULL, NULL));
