@@ -62,6 +62,7 @@ int cairn_test_in_child(void (*function)(void *argument), void *argument, char *
 /* A state that is not there after this long never comes: no busy machine reaches it. Five minutes,
  * or CAIRN_TEST_WAIT_S. */
 uint64_t cairn_test_hang_ms(void);
+#define HANG_MS ((uint32_t)cairn_test_hang_ms())
 uint64_t cairn_test_now_ms(void);
 /* A step of a poll that AWAIT cannot be, or the pause that a stand-in or chaos is about. Its line
  * says which (tests/tidy): a test waits for a state. */

@@ -92,7 +92,7 @@ TEST(descriptors_stay_with_their_frame_when_frames_pile_up, err) {
         encode(&bytes, "slabs", i, CAIRN_VIEW("some blob"));
         size_t count = i == 1 ? 1 : i == 3 ? 2 : 0;
         EXPECT_CODE(cairn_net_send(wire.write_fd, cairn_buf_view(&bytes), files[i / 2], count,
-                                   cairn_mono_ms() + 1000, &err),
+                                   cairn_mono_ms() + HANG_MS, &err),
                     CAIRN_OK);
     }
     for (int i = 0; i < 5; i++) {
@@ -125,7 +125,7 @@ TEST(descriptors_in_the_middle_of_a_frame_are_closed_and_refused, err) {
     REQUIRE_OK(cairn_frame_fill(&wire.reader, wire.read_fd, &closed, &err));
     int before = open_fds();
     REQUIRE_OK(cairn_net_send(wire.write_fd, (struct cairn_view){bytes.data + 5, bytes.size - 5},
-                              &wire.write_fd, 1, cairn_mono_ms() + 1000, &err));
+                              &wire.write_fd, 1, cairn_mono_ms() + HANG_MS, &err));
     EXPECT_CODE(cairn_frame_fill(&wire.reader, wire.read_fd, &closed, &err), CAIRN_PROTOCOL);
     EXPECT_EQ_U64(open_fds(), before);
 }
@@ -141,7 +141,7 @@ TEST(descriptors_that_nobody_takes_are_closed) {
         REQUIRE(wire_open(&wire));
         encode(&bytes, "offer", 1, CAIRN_VIEW(""));
         REQUIRE_OK(cairn_net_send(wire.write_fd, cairn_buf_view(&bytes), &wire.write_fd, 1,
-                                  cairn_mono_ms() + 1000, &err));
+                                  cairn_mono_ms() + HANG_MS, &err));
         REQUIRE_OK(cairn_frame_fill(&wire.reader, wire.read_fd, &closed, &err));
         if (taken) REQUIRE_OK(cairn_frame_next(&wire.reader, &frame, &ready, &err));
     }

@@ -24,7 +24,6 @@
 
 #include "tests/harness.h"
 
-#define HANG_MS ((uint32_t)cairn_test_hang_ms())
 /* A struct of libcairn's with its size: SIZED(cairn_read, .tensor = "w", .into = found). */
 #define SIZED(type, ...) ((struct type){.size = sizeof(struct type), __VA_ARGS__})
 

@@ -234,7 +234,7 @@ TEST(memory_that_is_reserved_once_a_device_is_known_is_page_locked_before_a_save
     EXPECT_CODE(cairn_cuda_save_one(rank.session, 1, &piece, &err), CAIRN_OK);
     cairn_fake_uploader_event(rank.fake,
                               json_pack("{s:s, s:i, s:i}", "t", "free", "slab", 0, "owner", 1));
-    REQUIRE_OK(cairn_session_reserve(rank.session, RANK_BYTES, 0, 5000, &err));
+    REQUIRE_OK(cairn_session_reserve(rank.session, RANK_BYTES, 0, HANG_MS, &err));
     cairn_cuda.state(&state);
     EXPECT_EQ_U64(state.registered, 2);
     cairn_cuda.fail("HostRegister", 0, 801, 1); /* no save makes this call */
@@ -265,7 +265,7 @@ TEST(memory_that_is_reserved_once_a_device_is_known_is_asked_for_of_its_numa_nod
                                                            "owner", k + 1));
         }
         if (one->fails) cairn_cuda.fail(one->fails, 0, 1, 0);
-        REQUIRE_OK(cairn_session_reserve(rank.session, RANK_BYTES, 0, 5000, &err));
+        REQUIRE_OK(cairn_session_reserve(rank.session, RANK_BYTES, 0, HANG_MS, &err));
         REQUIRE(cairn_fake_uploader_saw(rank.fake, "slabs", 2, &asked));
         const json_t *node = json_object_get(asked.message, "numa_node");
         EXPECT_EQ_U64(node != NULL, one->node >= 0);
@@ -336,6 +336,8 @@ TEST(host_memory_that_is_called_a_devices_is_refused, err) {
 
 #define LARGE_BYTES (100 * CAIRN_MIB)
 
+#define LOOKS_MAX 20
+
 struct watch {
     struct cairn_rank *rank;
     uint64_t first_ms;
@@ -357,7 +359,9 @@ TEST(parts_are_told_while_later_chunks_are_copied_and_no_other_devices_context_i
     REQUIRE(cairn_cuda_have_runtime());
     void *memory = cairn_cuda_filled(1, bytes, LARGE_BYTES);
     REQUIRE(cairn_cuda.set_device(1) == 0);
-    for (uint32_t threads = 1; threads <= 8; threads += 7) {
+    /* A watcher that a busy machine lets look too late has seen nothing: it looks again. */
+    bool early = false;
+    for (uint32_t threads = 1, looks = 0; threads <= 8; threads += early ? 7 : 0, looks++) {
         CAIRN_AUTO(rank) rank = {0};
         struct watch watch = {.rank = &rank};
         pthread_t watcher;
@@ -372,7 +376,8 @@ TEST(parts_are_told_while_later_chunks_are_copied_and_no_other_devices_context_i
         EXPECT_CODE(cairn_cuda_save_one(rank.session, 1, &piece, &err), CAIRN_OK);
         uint64_t ended_ms = cairn_mono_ms();
         pthread_join(watcher, NULL);
-        EXPECT(watch.first_ms + 100 < ended_ms); /* 7 chunks of 50 ms */
+        early = watch.first_ms + 100 < ended_ms; /* 7 chunks of 50 ms */
+        REQUIRE(early || looks < LOOKS_MAX);
         const uint8_t *at = cairn_staged_tensor(rank.fake, "large", 1);
         EXPECT(at && memcmp(at, bytes, LARGE_BYTES) == 0);
         EXPECT(cairn_cuda_sums_are_right(&rank, 1));

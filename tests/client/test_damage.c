@@ -57,7 +57,7 @@ static enum cairn_code save(const struct cairn_world *world, struct cairn_error 
     struct cairn_save *made = NULL;
     CAIRN_TRY(cairn_open(&options, &session, NULL, err));
     enum cairn_code code = cairn_model_save(&model, session, 5, 0, 1, &made, err);
-    if (!code) code = cairn_save_wait(made, CAIRN_COMMITTED, 10000, err);
+    if (!code) code = cairn_save_wait(made, CAIRN_COMMITTED, HANG_MS, err);
     cairn_save_free(made);
     (void)cairn_close(session, NULL);
     return code;

@@ -312,7 +312,7 @@ static bool read_some(struct cairn_restore *restore, uint32_t ranks, bool rename
     struct cairn_error err = {0};
     struct cairn_read reads[TENSORS];
     for (size_t i = 0; i < TENSORS; i++) reads[i] = ask_one(&asked[i], ranks, renamed);
-    enum cairn_code code = cairn_restore_read(restore, reads, TENSORS, 20000, &err);
+    enum cairn_code code = cairn_restore_read(restore, reads, TENSORS, HANG_MS, &err);
     EXPECT_CODE(code, CAIRN_OK);
     for (size_t i = 0; !code && i < TENSORS; i++) {
         bool same = memcmp(asked[i].into, asked[i].wanted, INTO_BYTES_MAX) == 0;

@@ -122,7 +122,7 @@ TEST(a_session_without_a_run_reads_any_run_and_opens_no_attempt) {
     size_t count = 0;
     REQUIRE_OK(save(&team, 5, &err));
     struct cairn_open_options options = {
-        .size = sizeof options, .socket = team.world.sockets[0], .timeout_ms = 10000};
+        .size = sizeof options, .socket = team.world.sockets[0], .timeout_ms = HANG_MS};
     EXPECT_CODE(cairn_open(&options, &reader, NULL, &err), CAIRN_INVALID);
     options.read_only = 1;
     REQUIRE_OK(cairn_open(&options, &reader, NULL, &err));

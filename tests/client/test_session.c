@@ -311,7 +311,7 @@ TEST(what_an_older_uploader_does_not_know_is_not_asked_of_it, err) {
     EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "restore"), 0);
     /* It would want a run, and refuses the hello. */
     struct cairn_open_options of_none = {
-        .size = sizeof of_none, .socket = rank.path, .read_only = 1, .timeout_ms = 3000};
+        .size = sizeof of_none, .socket = rank.path, .read_only = 1, .timeout_ms = HANG_MS};
     cairn_fake_uploader_script(rank.fake, "hello", "invalid");
     EXPECT_FAILS(cairn_open(&of_none, &reader, NULL, &err), CAIRN_UNSUPPORTED, "older release");
     REQUIRE(cairn_fake_uploader_saw(rank.fake, "hello", 2, &hello));

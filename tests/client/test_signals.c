@@ -24,7 +24,7 @@ TEST(a_signal_sets_a_flag_and_the_time_that_is_left_counts_from_the_first, err) 
     EXPECT_ALL_U64((uint64_t)cairn_last_chance(&left_ms), 0, left_ms, 7);
     raise(SIGTERM); /* which would have ended this process */
     EXPECT_EQ_U64((uint64_t)cairn_last_chance(&left_ms), SIGTERM);
-    EXPECT(left_ms <= 30000 && left_ms > 20000);
+    EXPECT(left_ms <= 30000 && left_ms > 0);
     REQUIRE_AWAIT(cairn_last_chance(&later_ms) == SIGTERM && later_ms < left_ms);
     raise(SIGUSR1);
     EXPECT_EQ_U64((uint64_t)cairn_last_chance(&last_ms), SIGTERM);
@@ -77,7 +77,7 @@ TEST(k06_a_trainer_that_is_told_to_end_saves_at_its_steps_edge) {
     struct cairn_save_status status = {0};
     uint64_t step = 0;
     uint32_t left_ms = 0;
-    REQUIRE_OK(watch_usr2(5000, &err));
+    REQUIRE_OK(watch_usr2(HANG_MS, &err));
     while (!cairn_last_chance(&left_ms) && step < 1000)
         if (++step == 17) raise(SIGUSR2); /* in the middle of a step */
     EXPECT_EQ_U64(step, 17);

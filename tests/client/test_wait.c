@@ -236,7 +236,7 @@ TEST(two_threads_that_wait_for_one_save_both_hear_why_it_is_not_committed, err) 
     REQUIRE_OK(rank_open(&rank, 2, &err));
     REQUIRE_OK(rank_save(rank.session, 1, &save, &err));
     cairn_fake_uploader_event(rank.fake, CAIRN_PACK(durable, .save = 1));
-    REQUIRE_OK(cairn_save_wait(save, CAIRN_DURABLE, 2000, &err));
+    REQUIRE_OK(cairn_save_wait(save, CAIRN_DURABLE, HANG_MS, &err));
     struct waiter waiters[2] = {{.save = save, .timeout_ms = 600},
                                 {.save = save, .timeout_ms = 800}};
     for (size_t i = 0; i < 2; i++) {

@@ -53,7 +53,7 @@ static void cairn_pair_release(struct pair *pair) {
 
 static void wait_readable(int fd) {
     struct pollfd wanted = {.fd = fd, .events = POLLIN};
-    poll(&wanted, 1, 2000);
+    poll(&wanted, 1, (int)HANG_MS);
 }
 
 TEST(a_client_reaches_the_listener_and_is_known_by_uid_and_pid, err) { /* net.h#1 */
@@ -139,7 +139,7 @@ TEST(the_end_of_the_process_that_has_connected_is_seen, err) {
     if (told) EXPECT(poll(&ended, 1, 0) == 0 && cloexec(process));
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
-    if (told) EXPECT(poll(&ended, 1, 2000) == 1);
+    if (told) EXPECT(poll(&ended, 1, (int)HANG_MS) == 1);
     if (!told) SKIP("this kernel does not tell (Linux before 6.5)");
 }
 

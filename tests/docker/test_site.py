@@ -217,6 +217,14 @@ def counted(said):
 
 
 class Broken(engine.Case):
+    def stands(self, job):
+        """The process of the job stands still until it is told to go on, however long what it waits for takes."""
+        docker("kill", "-s", "STOP", job)
+        self.addCleanup(docker, "kill", "-s", "CONT", job, check=False)
+
+    def goes_on(self, job):
+        docker("kill", "-s", "CONT", job)
+
     def whole(self, job, run, steps, every):
         """The job ends well, no save of it failed, and each is committed."""
         code, said = site.end_of(job)
@@ -225,12 +233,12 @@ class Broken(engine.Case):
         wait_until(lambda: site.steps(run) >= set(range(every, steps + 1, every)))
 
     def test_b1_a_job_that_docker_kills_goes_on_in_another_container(self):
-        words = ("test/killed", "--steps", "60", "--every", "5", "--step-ms", "100")
-        job = site.start_job("killed", *words)
+        words = ("test/killed", "--steps", "60", "--every", "5", "--step-ms")
+        job = site.start_job("killed", *words, "1000")
         wait_until(lambda: "step 10 staged" in site.said(job))
         docker("kill", job)
         self.assertEqual(site.end_of(job)[0], 137)
-        code, said = site.end_of(site.start_job("resumed", *words))
+        code, said = site.end_of(site.start_job("resumed", *words, "100"))
         self.assertEqual(code, 0, said)
         self.assertGreaterEqual(int(re.search(r"resumed from step (\d+)", said).group(1)), 10)
         self.assertEqual(digest(said), digest(site.logs("job")))
@@ -278,17 +286,27 @@ class Broken(engine.Case):
             self.whole(job, f"test/rolling{i}", 60, 2)
 
     def test_b4_each_service_stops_by_itself_within_its_grace_and_nothing_is_lost(self):
-        job = site.start_job("stops", "test/stops", "--steps", "150", "--every", "5", "--step-ms", "200")
-        wait_until(lambda: "step 5 staged" in site.said(job))
+        # While the uploader is away two saves have memory: those that wait to be sent. It is away for a save of the job.
+        job = site.start_job("stops", "test/stops", "--steps", "300", "--every", "25", "--step-ms", "200")
+        wait_until(lambda: "step 25 staged" in site.said(job))
         for service in ("uploader", "server-a", "server-b", "s3", "postgres"):
             container = site.container(service)
+            if service == "uploader":
+                self.stands(job)
             begun = time.monotonic()
             docker("stop", "-t", GRACE_S, container)
             print(f"{service} stopped in {time.monotonic() - begun:.1f} s", flush=True)
             self.assertEqual(inspect(container)["State"]["ExitCode"], 0, f"{service}: {site.logs(service)[-2000:]}")
+            if service == "uploader":
+                self.goes_on(job)
+                before = site.said(job).count("staged")
+                wait_until(lambda: site.said(job).count("staged") > before)
+                self.stands(job)
             docker("start", container)
             wait_until(lambda: inspect(container)["State"].get("Health", {}).get("Status") == "healthy")
-        self.whole(job, "test/stops", 150, 5)
+            if service == "uploader":
+                self.goes_on(job)
+        self.whole(job, "test/stops", 300, 25)
 
     def test_b5_an_uploader_that_is_killed_is_found_again_under_another_host_name_and_address(self):
         # While it is away two saves have memory: those that wait to be sent.

@@ -60,13 +60,12 @@ from s3world import S3Fault
 from world import BIN, files_below, found, HANG_S, server_name, wait_until
 
 NODES = 2
-SETTLE_S = 60
-QUIET_S = 40
+SETTLE_S = QUIET_S = HANG_S  # both end as soon as there is nothing left
 SERVERS, STRIKES = 2, 5
 FULL_S = 2  # what was begun later than this after the disk had room again has met no full disk
 STEPS_MIN = 3
 STEPS_AHEAD = 3
-SEED_TIMEOUT_S = 400
+SEED_TIMEOUT_S = 3000
 PROFILES = {"s3": "aws", "s3-md5": "b2", "s3-unchecked": "radosgw"}
 VICTIMS = ("uploader", "server", "both", "uploaders", "network", "trainer", "pause", "disk", "node", "clock")
 UPLOADER_STATES = ("staging", "sealed", "durable")

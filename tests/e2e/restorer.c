@@ -13,7 +13,7 @@
 
 #include <cairn/cairn.h>
 
-#define TIMEOUT_MS 120000
+#define TIMEOUT_MS 300000
 #define MIB (UINT64_C(1) << 20)
 
 static uint64_t now_ms(void) {

@@ -41,7 +41,7 @@ POINTS = ("server.attempt.after_transaction", "server.attempt.after_record",
           "server.commit.after_transaction", "server.commit.after_record",
           "server.commit.after_recorded", "server.trash.after_mark", "server.sweep.after_record",
           "server.sweep.before_gone")
-QUIET_S = 60
+QUIET_S = HANG_S  # it ends as soon as all is quiet
 
 
 class Striker(threading.Thread):

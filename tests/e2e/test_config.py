@@ -227,7 +227,7 @@ class Config(cases.Case):
 
     def command(self, env):
         done = subprocess.run(
-            [BIN / "cairn", "get", "a/run@latest", "--store", f"s3://{BUCKET}/p", "--timeout", "5s",
+            [BIN / "cairn", "get", "a/run@latest", "--store", f"s3://{BUCKET}/p", "--timeout", f"{HANG_S}s",
              "-d", self.folder / "out"], env=env, capture_output=True, text=True, timeout=HANG_S,
             check=False)
         self.assertNotIn(done.returncode, (0, 5, 8), done.stderr)

@@ -113,8 +113,8 @@ class TwoS3:
                     if key.endswith("/model.safetensors")]
             place, mark, options = store.partition("?")
             source = f"s3://{BUCKET}/{key}{mark}{options}"
-            self.assertIn("t1 ", self.world.cairn("inspect", source, "--timeout", "20s", env=away).stdout)
-            self.world.cairn("export", source, f"{place}-out-{self.id()}/m{mark}{options}", "--timeout", "20s",
+            self.assertIn("t1 ", self.world.cairn("inspect", source, "--timeout", f"{HANG_S}s", env=away).stdout)
+            self.world.cairn("export", source, f"{place}-out-{self.id()}/m{mark}{options}", "--timeout", f"{HANG_S}s",
                              env=away)
             checks = self.world.json("doctor", store, env=away, status=None)
             text = json.dumps(checks)

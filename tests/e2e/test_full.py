@@ -23,7 +23,7 @@ import cases
 import mounted
 from build_folder import preload
 from signs import go_round
-from world import BIN, Job, World, files_below, wait_until
+from world import BIN, HANG_S, Job, World, files_below, wait_until
 
 RUN = "full/run"
 ZERO = pathlib.Path(__file__).resolve().parents[1] / "vectors/deepspeed/stage2"
@@ -139,7 +139,7 @@ class FullCopies(unittest.TestCase):
         self.assertRegex((self.root / "server.log").read_text(), r"copy.delayed .* store=far .*no room left in store far")
         self.is_given_back(1)
         filler.unlink()
-        self.world.cairn("wait", f"{RUN}@1", "--for", "promoted:far", "--timeout", "100s")
+        self.world.cairn("wait", f"{RUN}@1", "--for", "promoted:far", "--timeout", f"{HANG_S}s")
         self.is_given_back(1, "--store", self.far)
 
     def test_the_same_command_goes_on_at_once_and_what_was_copied_is_not_copied_again(self):

@@ -11,7 +11,7 @@ import unittest
 
 from build_folder import BIN
 from patience import HANG_S
-from world import World, line_of
+from world import World, in_time, line_of
 
 RUN = "llm/heard"
 
@@ -56,24 +56,28 @@ class Heard(unittest.TestCase):
         """What it says at its end."""
         return trainer.communicate(timeout=HANG_S)[1]
 
+    def says(self, text, seconds, job):
+        """A rank of two, whose calls end in that time, and which need more of it on a busy machine."""
+        in_time(lambda time_s: text in self.ended(self.trainer(
+            5, world_size=2, CAIRN_JOB=job.format(time_s), TRAINER_TIMEOUT_MS=f"{1000 * time_s:.0f}")), seconds)
+
     def test_a_rank_that_never_opened_its_session_is_named_by_the_wait_of_the_others(self):
         self.begin()
         self.release(5)
-        said = self.ended(self.trainer(5, world_size=2, TRAINER_TIMEOUT_MS="4000"))
-        self.assertIn("not committed yet: this rank's shards are durable; rank 1 has not opened this attempt: "
-                      "its process ended before that, or was never started", said)
+        self.says("not committed yet: this rank's shards are durable; rank 1 has not opened this attempt: "
+                  "its process ended before that, or was never started", 4, job="j-{:g}")
 
     def test_a_rank_that_is_there_and_has_not_saved_is_named_with_its_node(self):
         self.begin()
         self.release(5)
         other = self.trainer(7, rank=1, world_size=2)
         self.assertIn('"ok"', line_of(other))
-        said = self.ended(self.trainer(5, world_size=2, TRAINER_TIMEOUT_MS="4000"))
+        said = self.ended(self.trainer(5, world_size=2, TRAINER_TIMEOUT_MS="10000"))
         self.assertIn("shards are durable; rank 1 on node node-0 has not sealed it", said)
 
     def test_a_run_that_is_frozen_under_a_living_job_is_what_its_wait_and_why_say(self):
         self.begin()
-        trainer = self.trainer(1, 2, 3, TRAINER_TIMEOUT_MS="5000")
+        trainer = self.trainer(1, 2, 3, TRAINER_TIMEOUT_MS="15000")
         self.committed(trainer, 1)
         self.committed(trainer, 2)
         self.world.server.stop()
@@ -86,7 +90,7 @@ class Heard(unittest.TestCase):
 
     def test_a_memory_budget_that_was_lowered_under_a_living_job_is_named_with_what_to_do(self):
         self.begin()
-        trainer = self.trainer(1, 2, TRAINER_ROWS="16", TRAINER_TIMEOUT_MS="3000")
+        trainer = self.trainer(1, 2, TRAINER_ROWS="16", TRAINER_TIMEOUT_MS="10000")
         self.committed(trainer, 1)
         self.world.uploaders[0].stop()
         self.world.uploader_arguments = ["--memory-budget", "16MiB"]

@@ -236,7 +236,7 @@ class Interrupt(unittest.TestCase):
     def test_a_detached_put_goes_on_without_the_command(self):
         said = self.world.cairn("put", self.tree, "i/run@5", "--detach")
         self.assertIn("cairn wait i/run@5", said.stdout)
-        self.world.cairn("wait", "i/run@5", "--timeout", "30s")
+        self.world.cairn("wait", "i/run@5", "--timeout", f"{HANG_S}s")
         self.world.cairn("verify", "i/run@5")
         none = {"CAIRN_SOCKET": str(self.world.root / "nobody.sock")}
         said = self.world.cairn("put", self.tree, "i/run@6", "--detach", "--store",

@@ -128,11 +128,14 @@ class Jobs(unittest.TestCase):
     def test_a_restart_does_not_wait_for_a_lost_node_that_had_nothing_open(self):
         Job(self.world, "first", 2, [1]).succeeds()
         self.world.uploaders[1].kill()
+        self.world.server.stop()
+        self.world.server_arguments += ["--resume-silence", "2min"]
+        self.world.start_server()
         began = time.monotonic()
-        again = Job(self.world, "second", 1, [2])  # on the node that is left
+        again = Job(self.world, "second", 1, [2], wait_staged=120000)  # on the node that is left
         self.addCleanup(again.kill)
         self.assertEqual(again.first_lines()[0]["resumed"], 1)
-        self.assertLess(time.monotonic() - began, 30)  # so much of silence would have been due
+        self.assertLess(time.monotonic() - began, 100)  # two minutes of silence would have been due
         again.succeeds()
 
     def test_k03_ranks_that_die_after_staging_are_finished_by_their_uploaders(self):

@@ -15,7 +15,7 @@ import unittest
 
 import cases
 from test_verify import safetensors
-from world import BIN, wait_until, World
+from world import BIN, in_time, wait_until, World
 
 RUN = "later/run"
 WITHOUT_CAIRN = pathlib.Path(__file__).parents[1] / "python/read_without_cairn.py"
@@ -180,9 +180,12 @@ class Newer(unittest.TestCase):
         os.rename(new, self.world.root / "server")
         try:
             self.world.start_server()
-            said = self.world.cairn("put", self.world.root / "source", f"{RUN}@2", "--timeout", "10s", status=None)
-            self.assertNotEqual(said.returncode, 0)
-            self.assertIn("newer release", said.stdout + said.stderr)
+
+            def refused(seconds):
+                said = self.world.cairn("put", self.world.root / "source", f"{RUN}@2", "--timeout", f"{seconds:g}s", status=None)
+                self.assertNotEqual(said.returncode, 0)
+                return "newer release" in said.stdout + said.stderr
+            in_time(refused, 10)
             if document == "committed.json":  # a round of the server's sweep
                 wait_until(lambda: "newer release" in self.world.cairn("reconcile", RUN, "--timeout", "1s", status=None).stderr)
             self.world.server.stop()

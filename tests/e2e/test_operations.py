@@ -25,7 +25,7 @@ from signs import go_round, is_pending
 from test_commands import shapes
 from test_export import VECTORS, export, read
 from test_to_dcp import model
-from world import BIN, HANG_S, wait_until, World
+from world import BIN, HANG_S, in_time, wait_until, World
 
 MIB = 1 << 20
 OVER = ("done", "failed", "cancelled", "interrupted")
@@ -104,7 +104,7 @@ class Case(unittest.TestCase):
 
     def end(self, name, wanted, **more):
         """The operation when it is over; 202 until then."""
-        until = time.monotonic() + 120
+        until = time.monotonic() + HANG_S
         while time.monotonic() < until:
             status, _, operation = self.call("GET", f"/v1/operations/{name}?wait=20s", **more)
             self.assertEqual(status, 200 if operation["state"] in OVER else 202)
@@ -360,8 +360,8 @@ class Operations(Case):
                                                           [name, "export", "llm/big", "running"]])
         self.assertEqual(self.world.cairn("operation", "ls", "-n", "1", "-o", "name").stdout, f"{waits}\n")
         self.assertIn("cancelled", self.world.cairn("operation", "cancel", waits).stdout)
-        said = self.world.cairn("operation", "wait", name, "--timeout", "500ms", status=8)
-        self.assertIn(f"{name} is running yet", said.stderr)
+        in_time(lambda seconds: f"{name} is running yet" in self.world.cairn(
+            "operation", "wait", name, "--timeout", f"{1000 * seconds:.0f}ms", status=8).stderr, 0.5)
         os.kill(pid, signal.SIGCONT)
         told = json.loads(self.world.cairn("operation", "wait", name, "--json").stdout)
         self.assertEqual(json.loads(self.world.cairn("wait", name, "--json").stdout), told)

@@ -14,7 +14,7 @@ import cases
 import postgres
 from s3world import RealS3, S3Fault, signed
 from signs import go_round
-from world import World, wait_until
+from world import World, in_time, wait_until
 
 RUNS = ("llm/7b", "llm/tiny", "vision/vit")
 # Of a checkpoint, as the server shows it: what a reindex must have again.
@@ -124,9 +124,12 @@ class Lost(unittest.TestCase):
         shutil.copy(self.world.root / "server/grant.key", new)
         self.world.catalog = postgres.catalog()
         self.world.reindex(new, "--force")
-        done = self.world.cairn("put", self.file, "llm/7b@2", "--timeout", "5s", status=None)
-        self.assertNotEqual(done.returncode, 0)
-        self.assertIn("catalog.behind", self.world.server.tail())
+
+        def behind(seconds):
+            done = self.world.cairn("put", self.file, "llm/7b@2", "--timeout", f"{seconds:g}s", status=None)
+            self.assertNotEqual(done.returncode, 0)
+            return "catalog.behind" in self.world.server.tail()
+        in_time(behind, 5)
 
     def test_what_is_damaged_is_named_and_the_rest_is_had(self):
         for step in (1, 2):
@@ -208,10 +211,8 @@ class Lost(unittest.TestCase):
     def await_first_look(self):
         """A server looks at what there is to copy in its first sweep, whatever the interval says. Either
         that comes now, or it is over and the pin is not copied."""
-        before, until = self.copies(), time.monotonic() + 5
         self.world.cairn("pin", "llm/7b@1")
-        while self.copies() == before and time.monotonic() < until:
-            time.sleep(0.1)  # step of a poll
+        go_round(self.world.server.process.pid, "cairn-sweep", 3)
 
     def test_beside_a_living_server_it_says_so_and_goes_on_by_force_alone(self):
         self.world.server.stop()

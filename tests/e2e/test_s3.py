@@ -7,6 +7,7 @@ import hashlib
 import http.client
 import json
 import os
+import re
 import subprocess
 import sys
 import unittest
@@ -18,6 +19,7 @@ import uuid
 import cases
 from patience import HANG_S
 from s3world import BIN, LEAKS, RealS3, S3Fault, S3World, run, wait_until
+from world import in_time
 
 MIB = 1 << 20
 REAL = "--endpoint-from-environment" in sys.argv
@@ -165,9 +167,12 @@ class OnS3(unittest.TestCase):
             strange.store = self.world.store
             strange.uploaders.append(strange.make_uploader(7).start())
             source = cases.file(strange.root / "f", b"x" * 100)
-            said = strange.cairn("put", source, "x/run@1", "--timeout", "5s", node=7, status=None)
-            self.assertNotEqual(said.returncode, 0)
-            self.assertRegex(said.stderr + strange.logs(), "the server writes to store|speaks of store")
+
+            def refused(seconds):
+                said = strange.cairn("put", source, "x/run@1", "--timeout", f"{seconds:g}s", node=7, status=None)
+                self.assertNotEqual(said.returncode, 0)
+                return re.search("the server writes to store|speaks of store", said.stderr + strange.logs())
+            in_time(refused, 5)
             # A server whose catalog belongs to another store.
             strange.server.stop()
             with self.assertRaisesRegex(AssertionError, "this catalog belongs to"):

@@ -8,7 +8,7 @@ import subprocess
 import unittest
 
 from test_commands import shapes
-from world import BIN, HANG_S, wait_until, World
+from world import BIN, HANG_S, in_time, wait_until, World
 
 RUN = "llm/drained"
 SLOW = "put:*/data/*:1-3:unavailable; put:*/data/*:*:delay@3000"
@@ -98,7 +98,7 @@ class Uploader(unittest.TestCase):
     def test_a_drain_finishes_what_was_staged_and_lets_nobody_in(self):
         world = self.world_of(env={"CAIRN_STORE_FAULT": SLOW})
         world.cairn("put", "--detach", self.folder, f"{RUN}@5")
-        done = world.cairn("uploader", "drain", "--wait", "--timeout", "60s", "--progress", "json")
+        done = world.cairn("uploader", "drain", "--wait", "--timeout", f"{HANG_S}s", "--progress", "json")
         self.assertIn("is drained: 0 saves unfinished", done.stdout)
         told = [json.loads(line) for line in done.stderr.splitlines()]
         self.assertEqual((told[-1]["job"], told[-1]["last"]), ("drain", True))
@@ -124,8 +124,8 @@ class Uploader(unittest.TestCase):
     def test_what_cannot_be_finished_in_time_is_status_8_and_stays_in_the_journal(self):
         world = self.world_of(env={"CAIRN_STORE_FAULT": "put:*/data/*:*:unavailable"})
         world.cairn("put", "--detach", self.folder, f"{RUN}@5")
-        errors = world.cairn("uploader", "drain", "--wait", "--timeout", "1s", status=8).stderr
-        self.assertIn("node node-0: 1 save unfinished, 0 saves being staged", errors)
+        in_time(lambda seconds: "node node-0: 1 save unfinished, 0 saves being staged" in world.cairn(
+            "uploader", "drain", "--wait", "--timeout", f"{seconds:g}s", status=8).stderr)
         waiting = subprocess.Popen([BIN / "cairn", "uploader", "drain", "--wait"], stderr=subprocess.PIPE, text=True,
                                    env={**os.environ, "CAIRN_SOCKET": world.socket(), "CAIRN_PROGRESS": "none"})
         wait_until(lambda: world.uploaders[0].log.read_text().count("uploader.drain_asked") == 1)

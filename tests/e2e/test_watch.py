@@ -12,7 +12,7 @@ import unittest
 import cases
 from signs import connected, is_read
 from terminal import plain
-from world import HANG_S, wait_until, World
+from world import HANG_S, in_time, wait_until, World
 
 RUN = "llm/watched"
 # Three puts of shards fail, and the fourth takes three seconds.
@@ -95,13 +95,12 @@ class Watch(unittest.TestCase):
 
     def test_its_end_is_the_status(self):
         world = self.world_of(env={"CAIRN_STORE_FAULT": "put:*/data/*:*:unavailable"})
-        self.ended(self.watch(world, RUN, "--timeout", "20s"), 3)  # at once: there is no such run
-        self.ended(self.watch(world, f"{RUN}@5", "--timeout", "20s"), 3)
+        self.ended(self.watch(world, RUN, "--timeout", f"{HANG_S}s"), 3)  # at once: there is no such run
+        self.ended(self.watch(world, f"{RUN}@5", "--timeout", f"{HANG_S}s"), 3)
         world.cairn("put", "--detach", self.folder, f"{RUN}@4")
-        for status, *words in ((0, RUN, "--timeout", "300ms"), (8, RUN, "--timeout", "300ms", "--until", "committed"),
-                               (8, "--until", "idle", "--timeout", "300ms"), (2, RUN, "--until", "eaten"), (2, "a/b/c"),
-                               (2, "a@1")):
-            self.ended(self.watch(world, *words), status)
+        for status, *words in ((0, RUN), (8, RUN, "--until", "committed"), (8, "--until", "idle"), (2, RUN, "--until", "eaten"),
+                               (2, "a/b/c"), (2, "a@1")):
+            in_time(lambda seconds: self.watch(world, *words, "--timeout", f"{1000 * seconds:.0f}ms").wait(HANG_S) == status, 0.3)
         watching = self.watch(world, "--until", "idle")
         world.cairn("abort", f"{RUN}@4")  # else its uploader tries for five minutes
         self.ended(watching)

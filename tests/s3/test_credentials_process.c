@@ -10,7 +10,7 @@ static void set_command(const char *command) {
     setenv("AWS_CONFIG_FILE",
            cairn_stage_file("config", TEXT("[profile p]\ncredential_process = %s\n", command)), 1);
 }
-static const struct cairn_credentials_options named = {.profile = "p", .process_ms = 10000};
+static const struct cairn_credentials_options named = {.profile = "p", .process_ms = 300000};
 
 /* A shell script as the program, without arguments. */
 static enum cairn_code run_script(struct cairn_stage *stage, const char *script) {
@@ -80,13 +80,14 @@ TEST(commands_that_name_nothing_are_refused) {
     }
 }
 
+/* 0: it has not said so. */
 static long process_of(const char *pid_file) {
     long pid = 0;
     FILE *file = fopen(TEXT("%s/%s", cairn_test_folder(), pid_file), "r");
-    if (!EXPECT(file != NULL)) return 0;
-    EXPECT(fscanf(file, "%ld", &pid) == 1);
+    if (!file) return 0;
+    bool is_number = fscanf(file, "%ld", &pid) == 1;
     fclose(file);
-    return pid;
+    return is_number ? pid : 0;
 }
 
 /* Whoever adopts it has to reap it. */
@@ -105,12 +106,15 @@ TEST(a_program_that_hangs_is_ended_with_all_that_it_started) { /* P9 */
     set_command(cairn_stage_program(
         "hang", "#!/bin/sh\ncd \"$HOME\"\nsleep 300 &\necho $! >child\necho $$ >self\nwait\n"));
     struct cairn_credentials_options options = {.profile = "p", .process_ms = 500};
-    uint64_t began = cairn_mono_ms();
-    EXPECT_CODE(cairn_stage_get(&stage, &options), CAIRN_TIMEOUT);
-    uint64_t passed = cairn_mono_ms() - began;
-    EXPECT(passed >= 500);
-    EXPECT(passed < 5000);
-    long self = process_of("self"), child = process_of("child");
+    long self = 0, child = 0;
+    while (self <= 1 && options.process_ms < HANG_MS) { /* a busy machine starts it late */
+        uint64_t began = cairn_mono_ms();
+        EXPECT_CODE(cairn_stage_get(&stage, &options), CAIRN_TIMEOUT);
+        EXPECT(cairn_mono_ms() - began >= options.process_ms);
+        self = process_of("self");
+        child = process_of("child");
+        options.process_ms *= 2;
+    }
     REQUIRE(self > 1 && child > 1);
     AWAIT(has_ended(self));
     AWAIT(has_ended(child));
@@ -119,8 +123,8 @@ TEST(a_program_that_hangs_is_ended_with_all_that_it_started) { /* P9 */
 TEST(a_program_that_leaves_an_agent_behind_is_not_waited_for) {
     uint64_t began = cairn_mono_ms();
     WITH_OK(stage, stage,
-            run_script(&stage, "sleep 20 &\necho $! >\"$HOME/agent\"\nprintf '%s' '" JSON "'"));
-    EXPECT(cairn_mono_ms() - began < 5000);
+            run_script(&stage, "sleep 300 &\necho $! >\"$HOME/agent\"\nprintf '%s' '" JSON "'"));
+    EXPECT(cairn_mono_ms() - began < 60000);
     EXPECT_EQ_TEXT(stage.keys.access_key, "ASIAP");
     FILE *file = fopen(TEXT("%s/agent", cairn_test_folder()), "r");
     int pid = 0;

@@ -18,7 +18,7 @@ TEST(a_put_carries_checksum_token_and_guard_and_is_signed) {
 
 TEST(a_big_body_is_not_hashed_unless_asked) {
     for (int asked = 0; asked < 2; asked++) {
-        struct cairn_store_s3_options options = {.deadline_ms = 3000, .sign_payload = asked};
+        struct cairn_store_s3_options options = {.sign_payload = asked};
         RIG(options, {200, STORED, ""});
         CAIRN_AUTO_HEAP char *body = calloc(1, CAIRN_MIB);
         PERFORMED(put, rig.worker, {.op = CAIRN_STORE_PUT, .key = "k", .body = {body, CAIRN_MIB}});
@@ -188,16 +188,14 @@ TEST(a_request_with_a_deadline_whose_body_arrives_altered_each_time_ends_after_f
     RIG(patient, {400, "", ERROR_BODY("BadDigest")},
         {400, "", ERROR_BODY("XAmzContentChecksumMismatch")},
         {400, "", ERROR_BODY("XAmzContentSHA256Mismatch")}, {400, "", ERROR_BODY("BadDigest")});
-    uint64_t begun_ms = cairn_mono_ms();
     struct cairn_store_request put = PUT_REQUEST;
-    put.deadline_ms = begun_ms + 60000;
+    put.deadline_ms = cairn_mono_ms() + HANG_MS;
     EXPECT_CODE(cairn_store_perform(rig.worker, &put, &err), CAIRN_CORRUPT);
     EXPECT_EQ_U64(put.tries, 5);
     EXPECT(!put.ambiguous);
     EXPECT(strstr(err.message, "BadDigest") && strstr(err.message, "is changed on the way"));
-    EXPECT(cairn_mono_ms() - begun_ms < 10000);
     enum cairn_code code = CAIRN_TIMEOUT; /* its deadline ends it in the same words */
-    for (uint64_t ms = 700; ms < 60000 && code == CAIRN_TIMEOUT; ms *= 2) {
+    for (uint64_t ms = 700; ms < HANG_MS && code == CAIRN_TIMEOUT; ms *= 2) {
         struct cairn_store_request hasty = PUT_REQUEST;
         hasty.deadline_ms = cairn_mono_ms() + ms;
         code = cairn_store_perform(rig.worker, &hasty, &err);
@@ -240,8 +238,7 @@ TEST(a_cancelled_request_is_done_once_and_says_if_it_may_have_been_applied) {
     put.owner = &done;
     cairn_store_submit(rig.worker, &put);
     EXPECT_EQ_U64(done, 0);
-    for (int i = 0; i < 100 && !requests(&rig); i++)
-        REQUIRE_OK(cairn_store_poll(rig.worker, 10, &err));
+    AWAIT((cairn_store_poll(rig.worker, 10, &err) || requests(&rig)));
     cairn_store_cancel(rig.worker, &put);
     EXPECT_ALL_U64(done, 1, put.code, CAIRN_CANCELLED);
     EXPECT(put.ambiguous);
@@ -264,14 +261,14 @@ TEST(a_deadline_that_ends_the_wait_for_the_next_try_names_the_altered_body_and_n
         puts[i].owner = &done;
         cairn_store_submit(rig.worker, &puts[i]);
     }
-    for (int i = 0; i < 1000 && !done; i++) REQUIRE_OK(cairn_store_poll(rig.worker, 100, &err));
+    AWAIT((cairn_store_poll(rig.worker, 100, &err) || done));
     cairn_store_cancel(rig.worker, &puts[1]);
     EXPECT_EQ_U64(puts[0].code, CAIRN_CORRUPT);
     EXPECT(strstr(puts[0].error.message, "no success before the deadline") != NULL);
 }
 
 TEST(many_requests_share_a_worker_and_all_end) {
-    struct cairn_store_s3_options options = {.deadline_ms = 3000, .connections_max = 3};
+    struct cairn_store_s3_options options = {.connections_max = 3};
     RIG(options, {200, STORED, ""});
     struct cairn_store_request many[100];
     unsigned done = 0;
@@ -281,8 +278,7 @@ TEST(many_requests_share_a_worker_and_all_end) {
         many[i].owner = &done;
         cairn_store_submit(rig.worker, &many[i]);
     }
-    for (int i = 0; i < 1000 && done < 100; i++)
-        REQUIRE_OK(cairn_store_poll(rig.worker, 100, &err));
+    AWAIT((cairn_store_poll(rig.worker, 100, &err) || done == 100));
     EXPECT_EQ_U64(done, 100);
     for (size_t i = 0; i < CAIRN_COUNT(many); i++) EXPECT_EQ_U64(many[i].code, CAIRN_OK);
     EXPECT(cairn_responder_connections(rig.server) <= 3);
@@ -312,23 +308,23 @@ TEST(a_part_that_waits_much_longer_than_usual_is_sent_again) { /* s3.h#4 */
     struct cairn_store_options open = {.url = "s3://bucket", .s3 = &options};
     REQUIRE_OK(cairn_store_s3_open(&open, &rig.store, &err));
     REQUIRE_OK(cairn_store_worker_new(rig.store, &rig.worker, &err));
-    uint64_t start = cairn_mono_ms();
     for (uint32_t i = 1; i <= 12; i++) {
+        uint64_t start = cairn_mono_ms();
         PERFORMED(part, rig.worker,
                   {.op = CAIRN_STORE_UPLOAD_PART,
                    .key = "k",
                    .upload_id_in = "u",
                    .part_number = i,
                    .body = CAIRN_VIEW("123456789")});
-        EXPECT_EQ_U64(part.tries, i == 12 ? 2 : 1);
+        uint64_t took = cairn_mono_ms() - start;
+        /* An answer that a busy machine makes late is late, too. */
+        EXPECT(i == 12 ? part.tries > 1 : part.tries == 1 || took >= 1000);
+        EXPECT(i < 12 || (took >= 1000 && took < 60000)); /* its deadline is 5 min away */
     }
-    uint64_t took = cairn_mono_ms() - start;
-    EXPECT(took >= 1000 && took < 2500);
 }
 
 TEST(a_bandwidth_cap_holds_over_several_parts) {
-    struct cairn_store_s3_options options = {.deadline_ms = 5000,
-                                             .bandwidth_bytes_per_s = 10 * CAIRN_MIB};
+    struct cairn_store_s3_options options = {.bandwidth_bytes_per_s = 10 * CAIRN_MIB};
     RIG(options, {200, STORED, ""});
     CAIRN_AUTO_HEAP char *body = calloc(1, CAIRN_MIB);
     uint64_t start = cairn_mono_ms();

@@ -116,7 +116,7 @@ TEST(with_when_required_a_checksum_is_sent_once_the_bucket_asks_for_one) {
               {.op = CAIRN_STORE_PUT, .key = "k", .body = CAIRN_VIEW("123456789")});
     EXPECT(!strstr(rig.heads[0], "x-amz-checksum"));
     EXPECT(strstr(rig.heads[1], "x-amz-checksum-crc32c: 4waSgw==\r\n"));
-    struct cairn_store_s3_options none = {.deadline_ms = 3000, .checksum = CAIRN_S3_CHECKSUM_NONE};
+    struct cairn_store_s3_options none = {.checksum = CAIRN_S3_CHECKSUM_NONE};
     static const struct cairn_s3_line lines[] = {{400, "", REQUIRED}};
     WITH_OK(rig, second, cairn_rig_open(&second, lines, 1, none));
     EXPECT_CODE(cairn_store_perform(second.worker, &put, &err), CAIRN_STORE);
@@ -233,8 +233,8 @@ TEST(an_archived_object_is_called_that) {
 }
 
 TEST(a_canned_acl_goes_with_what_is_written_and_the_payer_with_every_request) {
-    struct cairn_store_s3_options options = {
-        .deadline_ms = 3000, .acl = "bucket-owner-full-control", .request_payer = "requester"};
+    struct cairn_store_s3_options options = {.acl = "bucket-owner-full-control",
+                                             .request_payer = "requester"};
     RIG(options, {200, STORED, ""}, {404, "", ""});
     struct cairn_store_request put = PUT_REQUEST, head = HEAD_REQUEST;
     REQUIRE_OK(cairn_store_perform(rig.worker, &put, &err));
@@ -290,8 +290,7 @@ TEST(many_keys_go_one_by_one_where_their_post_is_refused_by_411_or_412) {
 /* ---- what was asked for ---- */
 
 TEST(a_checksum_that_was_asked_for_never_gives_way) { /* S21 */
-    struct cairn_store_s3_options options = {.deadline_ms = 3000,
-                                             .checksum = CAIRN_S3_CHECKSUM_CRC32C};
+    struct cairn_store_s3_options options = {.checksum = CAIRN_S3_CHECKSUM_CRC32C};
     RIG(options, {501, "", ERROR_BODY("NotImplemented")});
     struct cairn_store_request put = PUT_REQUEST;
     put.create = false;
@@ -347,8 +346,7 @@ TEST(a_clock_that_jumps_while_a_request_is_under_way_loses_it_not) { /* P12, S11
         struct cairn_responder_options serve = {.answer = judge_date, .owner = &to_ms};
         rig.server = cairn_responder_start(&serve);
         REQUIRE(rig.server);
-        const struct cairn_store_s3_options options = {.deadline_ms = 3000,
-                                                       .endpoint = cairn_responder_url(rig.server),
+        const struct cairn_store_s3_options options = {.endpoint = cairn_responder_url(rig.server),
                                                        .region = "us-east-1"};
         const struct cairn_store_options open = {
             .url = "s3://bucket/pre/fix", .s3 = &options, .clock = &clock};
@@ -374,7 +372,7 @@ static void serve_keys(struct cairn_responder_request *request) {
 /* ---- secrets ---- */
 
 TEST(a04_no_secret_is_in_a_trace_or_an_error) { /* A04, s3.h#5 */
-    struct cairn_store_s3_options options = {.deadline_ms = 3000, .verbose_trace = true};
+    struct cairn_store_s3_options options = {.verbose_trace = true};
     const char *path = TEXT("%s/trace", cairn_test_folder());
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     REQUIRE(fd >= 0);

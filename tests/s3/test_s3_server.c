@@ -290,7 +290,7 @@ TEST(wrong_keys_and_absent_buckets_fail_at_once_and_by_name) { /* S10 */
     uint64_t start = cairn_mono_ms();
     EXPECT_FAILS(cairn_store_put_small(worker, "k", CAIRN_VIEW("x"), false, &err), CAIRN_STORE,
                  "NoSuchBucket");
-    EXPECT(cairn_mono_ms() - start < 2000);
+    EXPECT(cairn_mono_ms() - start < 60000); /* and not at the deadline, 5 min */
     cairn_store_worker_free(worker);
     cairn_store_free(store);
     const char *secret = TEXT("%s", getenv("AWS_SECRET_ACCESS_KEY"));
@@ -312,9 +312,8 @@ TEST(md5_is_checked_by_the_server) { /* S20 */
                                       .key = "k2",
                                       .body = CAIRN_VIEW("x"),
                                       .md5 = wrong,
-                                      .deadline_ms = cairn_mono_ms() + 2000};
-    enum cairn_code code = cairn_store_perform(lab.worker, &put, &err);
-    EXPECT(code == CAIRN_CORRUPT || code == CAIRN_TIMEOUT);
+                                      .deadline_ms = cairn_mono_ms() + HANG_MS};
+    EXPECT_CODE(cairn_store_perform(lab.worker, &put, &err), CAIRN_CORRUPT);
     EXPECT(strstr(err.message, "BadDigest"));
 }
 

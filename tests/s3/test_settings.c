@@ -33,7 +33,6 @@ TEST(encryption_class_tags_and_owner_are_in_the_requests_that_make_objects) {
     enum cairn_code code = cairn_store_s3_environment_load(&environment, &failure);
     forget_variables();
     REQUIRE(code == CAIRN_OK);
-    environment.choice.options.deadline_ms = 3000;
     static const char created[] = "<InitiateMultipartUploadResult><UploadId>u</UploadId>"
                                   "</InitiateMultipartUploadResult>";
     RIG(environment.choice.options, {200, STORED, ""}, {200, "", created}, {200, STORED, ""});
@@ -123,7 +122,7 @@ TEST(awss_switch_for_checksums_is_heard_and_cairns_setting_wins) { /* S21 */
         REQUIRE(fclose(file) == 0);
         setenv("AWS_CONFIG_FILE", path, 1);
         if (row->variable) setenv("AWS_REQUEST_CHECKSUM_CALCULATION", row->variable, 1);
-        struct cairn_store_s3_options options = {.deadline_ms = 3000, .checksum = row->setting};
+        struct cairn_store_s3_options options = {.checksum = row->setting};
         static const char gone[] = "<DeleteResult><Deleted><Key>pre/fix/k</Key></Deleted>"
                                    "</DeleteResult>";
         RIG(options, {200, STORED, ""}, {200, "", gone});

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cases: sends, asks the server, says what was wrong. */
+#include "store/s3/inside.h"
+
 #include "tests/s3faults/cases.h"
 
 #undef err
@@ -25,6 +27,12 @@ void cairn_case_all_durable(struct cairn_s3world *world,
         EXPECT(cairn_case_is_durable(world, rules[i], key));
         if (!EXPECT(cairn_s3world_acted(world, 0) >= 1)) fprintf(stderr, "%s\n", rules[i]);
     }
+}
+
+bool cairn_case_is_refused(const struct cairn_s3world *world) {
+    struct cairn_s3_store *store = (struct cairn_s3_store *)world->store;
+    CAIRN_HOLD(&store->lock);
+    return store->locked.retry.failing;
 }
 
 bool cairn_case_fails(struct cairn_s3world *world, const char *rules, enum cairn_code wanted) {

@@ -43,5 +43,7 @@ enum cairn_code cairn_case_send(struct cairn_s3world *world, const char *rules,
 #define EXPECT_COUNTED(wanted) cairn_case_counted(&world, __FILE__, __LINE__, wanted)
 void cairn_case_counted(struct cairn_s3world *world, const char *file, int line,
                         const char *wanted);
+/* The store has refused a request, and the worker knows; nothing succeeded since. */
+bool cairn_case_is_refused(const struct cairn_s3world *world);
 /* It fails with this code and leaves no upload behind; the message is in world->error. */
 bool cairn_case_fails(struct cairn_s3world *world, const char *rules, enum cairn_code wanted);

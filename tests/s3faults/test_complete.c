@@ -84,8 +84,8 @@ TEST(s03_white_space_without_end_meets_the_deadline_and_a_cut_is_settled_by_head
         cairn_case_is_durable(&world, "op=complete nth=1 : complete-whitespace=300, cut", "cut"));
     uint64_t began = cairn_mono_ms();
     EXPECT(
-        cairn_case_is_durable(&world, "op=complete nth=1 : complete-whitespace=20000", "endless"));
-    EXPECT(cairn_mono_ms() - began < 5000);
+        cairn_case_is_durable(&world, "op=complete nth=1 : complete-whitespace=200000", "endless"));
+    EXPECT(cairn_mono_ms() - began < 60000);
     EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_complete"), 2);
 }
 
@@ -220,7 +220,7 @@ TEST(s25_a_409_is_tried_again) {
 }
 
 TEST(s25_a_409_of_complete_may_hide_a_success_so_the_object_is_looked_for) { /* R3 */
-    WORLD(.s3 = {.deadline_ms = 5000});
+    WORLD(0);
     cairn_s3world_rules(&world, "op=complete : status=409/OperationAborted");
     struct cairn_store_part part = {.number = 1, .size_bytes = 1, .etag = "\"e\""};
     struct cairn_store_request complete = {.op = CAIRN_STORE_UPLOAD_COMPLETE,

@@ -93,7 +93,7 @@ TEST(s27_a_key_that_always_fails_ends_the_request_and_leaves_the_state) {
     cairn_s3world_rules(&world, "op=delete-many : delete-error=InternalError@*/b");
     uint64_t began = cairn_mono_ms();
     EXPECT_CODE(delete_all(&world, &deletions), CAIRN_UNAVAILABLE);
-    EXPECT(cairn_mono_ms() - began < 10000); /* not until the deadline */
+    EXPECT(cairn_mono_ms() - began < 60000); /* and not until the deadline, 5 min */
     EXPECT_EQ_U64(cairn_s3world_acted(&world, 0), 5);
     EXPECT_FAILS(deletions.all[1].code, CAIRN_UNAVAILABLE, "InternalError");
     EXPECT(strstr(err.message, "v/b"));
@@ -132,7 +132,7 @@ TEST(s27_where_there_is_no_such_operation_keys_go_one_by_one) {
 }
 
 TEST(s27_one_by_one_a_key_fails_alone_too) {
-    KEPT(.s3 = {.deadline_ms = 3000});
+    KEPT(.s3 = {.deadline_ms = 8000});
     cairn_s3world_rules(&world, "op=delete-many : status=501/NotImplemented; "
                                 "op=delete key=*/a : status=403/AccessDenied; "
                                 "op=delete key=*/b : status=500/InternalError");

@@ -48,7 +48,7 @@ TEST(s24_pages_are_followed_and_late_listings_only_show_less) {
 }
 
 TEST(s24_a_listing_without_end_is_refused) {
-    WORLD(.page_max = 7, .s3 = {.deadline_ms = 1000});
+    WORLD(.page_max = 7);
     enum cairn_code code;
     put_many(&world, 3);
     cairn_s3world_rules(&world, "op=list : endless-list");
@@ -190,7 +190,6 @@ TEST(s27_a_200_with_an_error_is_no_deletion) {
 
 TEST(s29_a_huge_error_is_not_read_to_its_end) {
     WORLD(0);
-    uint64_t began = cairn_mono_ms();
     ALL_BECOME_DURABLE("op=part nth=1 : huge-error=1024", "op=complete nth=1 : huge-error=1024",
                        "op=create nth=1 : huge-error=1024", "op=head nth=1 : huge-error=1024");
     char into[100], etag[128] = "";
@@ -198,7 +197,6 @@ TEST(s29_a_huge_error_is_not_read_to_its_end) {
     REQUIRE_OK(cairn_s3world_get(&world, "shard-0", 5, 100, into, etag));
     /* Of each a megabyte is read, and a few lie in the sockets' buffers. */
     EXPECT(cairn_s3world_counter(&world, "bytes_sent") < 60 * CAIRN_MIB);
-    EXPECT(cairn_mono_ms() - began < 15000);
 }
 
 /* A HEAD is answered with a body: what follows its head is not the next reply. */

@@ -181,8 +181,7 @@ TEST(s22_a_first_attempt_that_lands_after_its_retry_changes_nothing) {
     WORLD(0);
     ALL_BECOME_DURABLE("op=part nth=1 : apply-late=20", "op=part nth=2 : apply-late=150",
                        "op=part nth=1-3 : apply-late=400");
-    uint64_t end = cairn_mono_ms() + 5000;
-    while (cairn_s3world_counter(&world, "pending") && cairn_mono_ms() < end) continue;
+    AWAIT(!cairn_s3world_counter(&world, "pending"));
     for (unsigned i = 0; i < 3; i++) {
         struct cairn_s3world_object object = {0};
         EXPECT(cairn_s3world_object(&world, TEXT("shard-%u", i), &object));
@@ -247,7 +246,6 @@ TEST(s26_a_part_that_lands_after_the_abort_leaves_nothing) {
     EXPECT(cairn_case_fails(&world,
                             "op=part nth=1 : apply-late=500; op=complete : status=403/AccessDenied",
                             CAIRN_FORBIDDEN));
-    uint64_t end = cairn_mono_ms() + 5000;
-    while (cairn_s3world_counter(&world, "pending") && cairn_mono_ms() < end) continue;
+    AWAIT(!cairn_s3world_counter(&world, "pending"));
     EXPECT_EQ_U64(cairn_s3world_open_uploads(&world), 0);
 }

@@ -13,12 +13,9 @@ static void mark_done(struct cairn_store_request *request) {
     ((struct queued *)request->owner)->done = true;
 }
 
-static void poll_for(struct queued *queued, int rounds, uint64_t puts) {
-    for (int i = 0; i < rounds && !queued->done; i++) {
-        struct cairn_s3world *world = queued->world;
-        EXPECT(cairn_store_poll(world->worker, 20, &world->error) == CAIRN_OK);
-        if (puts && cairn_s3world_counter(world, "op_put") >= puts) return;
-    }
+static bool poll_once(struct queued *queued) {
+    struct cairn_s3world *world = queued->world;
+    return EXPECT(cairn_store_poll(world->worker, 20, &world->error) == CAIRN_OK);
 }
 
 /* An HTTP date as a rule wants it written. */
@@ -48,8 +45,7 @@ static void submit_refused(struct queued *queued, const char *retry_after, const
                                                .done = mark_done,
                                                .owner = queued};
     cairn_store_submit(queued->world->worker, &queued->put);
-    poll_for(queued, 100, 1);
-    poll_for(queued, 3, 0); /* its answer */
+    AWAIT(poll_once(queued) && cairn_case_is_refused(queued->world));
 }
 
 /* Is it sent again between these two moments, in seconds after the refusal? */
@@ -59,12 +55,11 @@ static bool waits(struct cairn_s3world *world, const char *retry_after, const ch
     submit_refused(&queued, retry_after, more);
     if (at_least_s) {
         cairn_clock_virtual_advance(&world->clock, at_least_s * UINT64_C(1000));
-        poll_for(&queued, 5, 0);
+        for (int i = 0; i < 5 && !queued.done; i++) (void)poll_once(&queued);
     }
     bool early = at_least_s && queued.done;
     cairn_clock_virtual_advance(&world->clock, (at_most_s - at_least_s) * UINT64_C(1000));
-    poll_for(&queued, 100, 0);
-    bool late = !queued.done;
+    bool late = !COMES(poll_once(&queued) && queued.done);
     if (late) cairn_store_cancel(world->worker, &queued.put);
     if (early || late)
         fprintf(stderr, "Retry-After: %s was %s\n", retry_after,

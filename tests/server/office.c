@@ -54,7 +54,7 @@ int office_say(const struct office *office, const char *token, const char *metho
     int status = -1;
     if (!cairn_raw_open(&raw, office->world.server.port)) return -1;
     bool came = cairn_raw_send(&raw, request.data, request.size) &&
-                cairn_raw_more(&raw, 10000, ret ? ret : &reply);
+                cairn_raw_more(&raw, HANG_MS, ret ? ret : &reply);
     if (came) (void)sscanf((ret ? ret : &reply)->data, "HTTP/1.1 %d", &status);
     cairn_raw_release(&raw);
     return status;

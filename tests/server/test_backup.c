@@ -67,7 +67,7 @@ TEST(a_backup_of_a_catalog_that_changes_all_the_time_ends_and_is_one_state_of_it
     NEED_SQLITE;
     uint64_t made = 0, during = 0;
     WORLD();
-    (void)cairn_daemon_stop(&world.server, SIGTERM, 20000);
+    (void)cairn_daemon_stop(&world.server, SIGTERM, HANG_MS);
     REQUIRE(fill(world.data_path));
     REQUIRE(world_restart(&world, NULL, NULL));
     for (int i = 0; i < BACKUPS; i++) {

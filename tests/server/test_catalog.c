@@ -82,7 +82,7 @@ static bool make_newer(const struct cairn_world *world) {
 
 TEST(k12_a_catalog_of_a_newer_schema_is_refused_by_its_number) { /* K12 */
     WORLD();
-    (void)cairn_daemon_stop(&world.server, SIGTERM, 10000);
+    (void)cairn_daemon_stop(&world.server, SIGTERM, HANG_MS);
     REQUIRE(make_newer(&world));
     EXPECT(!world_restart(&world, NULL, NULL));
     EXPECT(strstr(world.err.message, "schema 99"));
@@ -118,7 +118,7 @@ TEST(k12_a_migration_that_is_killed_midway_leaves_the_catalog_as_it_was) {
 
 TEST(a_store_with_the_uuid_of_another_catalog_is_refused, err) {
     WORLD();
-    (void)cairn_daemon_stop(&world.server, SIGTERM, 10000);
+    (void)cairn_daemon_stop(&world.server, SIGTERM, HANG_MS);
     struct cairn_store_record record = {.owner = "stranger", .format = 1, .generation = 1};
     cairn_uuid_random(record.uuid);
     struct cairn_key key;
@@ -132,7 +132,7 @@ TEST(a_store_with_the_uuid_of_another_catalog_is_refused, err) {
 TEST(d07_a_lost_catalog_is_noticed_and_nothing_is_opened_or_deleted, err) { /* D07, Q36, V4 */
     JOB(1);
     SAVED(save, 1);
-    (void)cairn_daemon_stop(&world.server, SIGTERM, 10000);
+    (void)cairn_daemon_stop(&world.server, SIGTERM, HANG_MS);
     REQUIRE(world_lose_catalog(&world));
     REQUIRE(world_restart(&world, NULL, NULL));
     EXPECT_REFUSED(CAIRN_CATALOG_BEHIND, "GET", "/v1/runs", NULL);
@@ -177,7 +177,7 @@ TEST(the_grant_key_is_private_and_a_readable_one_is_refused) {
     struct stat status;
     REQUIRE(!stat(path, &status));
     EXPECT_EQ_U64(status.st_mode & 0777, 0600);
-    (void)cairn_daemon_stop(&world.server, SIGTERM, 10000);
+    (void)cairn_daemon_stop(&world.server, SIGTERM, HANG_MS);
     REQUIRE(!chmod(path, 0644));
     EXPECT(!world_restart(&world, NULL, NULL));
     EXPECT(strstr(world.err.message, "can be read by others"));
@@ -188,12 +188,12 @@ TEST(a_server_whose_catalog_has_runs_does_not_start_without_its_grant_key, err) 
     const char *path = TEXT("%s/grant.key", world.data_path);
     const char *aside = TEXT("%s/aside", world.data_path);
     /* Without runs there is nothing that an old key has signed. */
-    (void)cairn_daemon_stop(&world.server, SIGTERM, 10000);
+    (void)cairn_daemon_stop(&world.server, SIGTERM, HANG_MS);
     REQUIRE(!unlink(path));
     REQUIRE(world_restart(&world, NULL, NULL));
     HAND(1);
     BEGUN(save, 1);
-    (void)cairn_daemon_stop(&world.server, SIGTERM, 10000);
+    (void)cairn_daemon_stop(&world.server, SIGTERM, HANG_MS);
     REQUIRE(!rename(path, aside));
     EXPECT(!world_restart(&world, NULL, NULL));
     EXPECT_HAS(world.err.message, "grant.key", "new-grant-key");
@@ -204,7 +204,7 @@ TEST(a_server_whose_catalog_has_runs_does_not_start_without_its_grant_key, err) 
     REQUIRE(world_restart(&world, NULL, NULL));
     REQUIRE_OK(hand_save_all(&hand, 2, 1, "error", 10, &save));
     /* Lost for good: a new one is made when an operator says so, and old grants are refused. */
-    (void)cairn_daemon_stop(&world.server, SIGTERM, 10000);
+    (void)cairn_daemon_stop(&world.server, SIGTERM, HANG_MS);
     REQUIRE(!unlink(path));
     REQUIRE(world_restart(&world, WORLD_ARGS("--new-grant-key=true"), NULL));
     EXPECT(cairn_daemon_logged(&world.server, "grant.key_made"));

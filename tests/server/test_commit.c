@@ -167,7 +167,7 @@ TEST(a_resume_while_a_record_is_late_first_writes_it_and_never_goes_back_V36) { 
     struct cairn_hand hand, next;
     struct cairn_hand_save older, late;
     committed_and_not_recorded(&world, &hand, &older, &late);
-    REQUIRE(cairn_daemon_ended(&world.server, 20000));
+    REQUIRE(cairn_daemon_ended(&world.server, HANG_MS));
     /* The commit thread of the new server never comes as far as the record. */
     REQUIRE(world_restart(&world, NULL, NULL));
     REQUIRE_OK(hand_open(&world, &next, "j2", 1, "latest", 1));
@@ -185,7 +185,7 @@ static bool stop_after_manifest(struct cairn_world *world, struct cairn_hand *ha
     (void)!hand_save_all(hand, 3, 1, "error", 100, save);
     struct cairn_version_place place = hand_place(save);
     cairn_key_manifest(&place, ret_manifest);
-    return cairn_daemon_ended(&world->server, 20000);
+    return cairn_daemon_ended(&world->server, HANG_MS);
 }
 
 #define AFTER_MANIFEST()                                                                           \

@@ -234,7 +234,7 @@ static int run_copy(const char *from, const char *to, const char *crash, uint32_
         return -1000;
     }
     if (!cairn_daemon_ended(&daemon, kill_after_ms ? kill_after_ms : 120000))
-        (void)cairn_daemon_stop(&daemon, SIGKILL, 10000);
+        (void)cairn_daemon_stop(&daemon, SIGKILL, HANG_MS);
     return WIFEXITED(daemon.status) ? WEXITSTATUS(daemon.status) : -WTERMSIG(daemon.status);
 }
 
@@ -270,7 +270,7 @@ TEST(a_server_goes_on_where_its_catalog_was_copied_to_and_numbers_runs_on) {
     REQUIRE(hand_save_all(&hand, 1, 1, "error", 10, &save) == CAIRN_OK);
     REQUIRE(new_target(target));
     EXPECT_EQ_U64(run_copy(world.data_path, target, NULL, 0), 6); /* the server runs */
-    (void)cairn_daemon_stop(&world.server, SIGTERM, 10000);
+    (void)cairn_daemon_stop(&world.server, SIGTERM, HANG_MS);
     REQUIRE(run_copy(world.data_path, target, NULL, 0) == 0);
     REQUIRE(world_restart(&world, WORLD_ARGS(TEXT("--catalog=%s", target)), NULL));
     REQUIRE(hand_save_all(&hand, 2, 1, "error", 10, &save) == CAIRN_OK);

@@ -168,12 +168,12 @@ static void expect_callers_wait(int spare) {
         cairn_buf_clear(&reply);
         if (!answered[i]) continue;
         REQUIRE(cairn_raw_text(&callers[i], get));
-        EXPECT(cairn_raw_reply(&callers[i], 5000, &reply) == 200);
+        EXPECT(cairn_raw_reply(&callers[i], HANG_MS, &reply) == 200);
     }
     REQUIRE(cairn_daemon_spare_files(&world.server, -1));
     for (size_t i = 0; i < CALLERS; i++) {
         cairn_buf_clear(&reply);
-        EXPECT(answered[i] || cairn_raw_reply(&callers[i], 5000, &reply) == 200);
+        EXPECT(answered[i] || cairn_raw_reply(&callers[i], HANG_MS, &reply) == 200);
         cairn_raw_release(&callers[i]);
     }
     struct cairn_hand hand;
@@ -203,7 +203,7 @@ TEST(callers_beyond_the_bound_wait_while_all_others_are_busy) { /* K08, B05 */
     EXPECT(used_ms < SPIN_MS);
     for (size_t i = 8; i < CAIRN_COUNT(callers); i++) {
         cairn_buf_clear(&reply);
-        EXPECT(cairn_raw_reply(&callers[i], 8000, &reply) == 200);
+        EXPECT(cairn_raw_reply(&callers[i], HANG_MS, &reply) == 200);
     }
     for (size_t i = 0; i < CAIRN_COUNT(callers); i++) cairn_raw_release(&callers[i]);
 }

@@ -12,9 +12,7 @@ static bool ready_is(struct cairn_world *world, bool wanted, uint64_t wait_ms, j
     uint64_t until_ms = cairn_mono_ms() + wait_ms;
     for (;;) {
         json_t *said = NULL;
-        uint64_t asked_ms = cairn_mono_ms();
         (void)!world_call(world, "GET", "/readyz", NULL, &said);
-        EXPECT(cairn_mono_ms() - asked_ms < 2000); /* it waits for no disk */
         bool ready = said && json_is_true(json_object_get(said, "ready"));
         if (!said) said = json_incref((json_t *)(uintptr_t)cairn_rest_problem(world->rest));
         json_decref(*ret);
@@ -57,7 +55,7 @@ TEST(a_server_that_stops_says_so_in_its_sign) {
     EXPECT_ALL_U64(first.interval_ms, 100, first.stopped_at, 0);
     AWAIT(!srv_sign_read(world.worker, &sign, &none) && sign.mark[0] &&
           strcmp(sign.mark, first.mark) != 0); /* another one each time */
-    REQUIRE(!kill(world.server.pid, SIGTERM) && cairn_daemon_ended(&world.server, 60000));
+    REQUIRE(!kill(world.server.pid, SIGTERM) && cairn_daemon_ended(&world.server, HANG_MS));
     REQUIRE_OK(srv_sign_read(world.worker, &last, &err));
     REQUIRE_OK(cairn_store_record_get(world.worker, 0, &record, &err));
     EXPECT_EQ_U64(last.stopped_at, record.generation);

@@ -81,10 +81,10 @@ TEST(b03_malformed_requests_are_refused_and_nothing_behind_them_is_parsed) { /* 
         CAIRN_AUTO(buf) reply = {0};
         WITH(raw, raw, cairn_raw_open(&raw, world.server.port));
         (void)cairn_raw_send(&raw, bytes, shape->size + sizeof(second) - 1);
-        int status = cairn_raw_reply(&raw, 5000, &reply);
+        int status = cairn_raw_reply(&raw, HANG_MS, &reply);
         cairn_test_check(status == 0 || (status >= 400 && status < 600), __FILE__, __LINE__,
                          "%s: status %d", shape->what, status);
-        cairn_test_check(cairn_raw_closed(&raw, 3000), __FILE__, __LINE__, "%s: still open",
+        cairn_test_check(cairn_raw_closed(&raw, HANG_MS), __FILE__, __LINE__, "%s: still open",
                          shape->what);
         cairn_test_check(!reply.data || !strstr(reply.data, "schema"), __FILE__, __LINE__,
                          "%s: the request behind it was answered", shape->what);
@@ -181,7 +181,7 @@ static void expect_problem(struct cairn_raw *raw, const struct early *early, boo
     const char *reply = behind && all.data ? strstr(all.data, "\"alive\"}") : all.data;
     if (behind && reply) reply += strcspn(reply, "H");
     if (may_close(early) && (!reply || !strstr(reply, "HTTP/1.1"))) {
-        EXPECT(cairn_raw_closed(raw, 3000));
+        EXPECT(cairn_raw_closed(raw, HANG_MS));
         return;
     }
     int status = reply && strlen(reply) > 12 ? (int)strtol(reply + 9, NULL, 10) : 0;
@@ -203,7 +203,7 @@ static const char *const halves[][2] = {
 };
 
 TEST(what_the_library_refuses_is_one_problem_too) { /* server/http/http.h#1 */
-    WORLD();
+    WORLD("--request-timeout=10min");               /* halves stay open meanwhile */
     struct cairn_raw slow[4 * CAIRN_COUNT(halves)];
     for (size_t i = 0; i < CAIRN_COUNT(slow); i++) {
         REQUIRE(cairn_raw_open(&slow[i], world.server.port));
@@ -215,14 +215,14 @@ TEST(what_the_library_refuses_is_one_problem_too) { /* server/http/http.h#1 */
         CAIRN_AUTO(buf) first = {0};
         REQUIRE(cairn_raw_open(&raw, world.server.port));
         if (i % 2) REQUIRE(cairn_raw_text(&raw, GET "\r\n")); /* on a connection that was kept */
-        if (i % 4 == 1) EXPECT(cairn_raw_reply(&raw, 3000, &first) == 200);
+        if (i % 4 == 1) EXPECT(cairn_raw_reply(&raw, HANG_MS, &first) == 200);
         REQUIRE(send_early(&raw, early));
         expect_problem(&raw, early, i % 4 == 3); /* then it came behind another one */
     }
     for (size_t i = 0; i < CAIRN_COUNT(slow); i++) {
         CAIRN_AUTO(buf) reply = {0};
         EXPECT(cairn_raw_text(&slow[i], halves[i % CAIRN_COUNT(halves)][1]));
-        EXPECT(cairn_raw_reply(&slow[i], 3000, &reply) == 200);
+        EXPECT(cairn_raw_reply(&slow[i], HANG_MS, &reply) == 200);
         cairn_raw_release(&slow[i]);
     }
 }
@@ -242,11 +242,11 @@ TEST(a_first_line_of_other_than_three_words_closes_the_connection) { /* server/h
         WITH(raw, raw, cairn_raw_open(&raw, world.server.port));
         REQUIRE(cairn_raw_text(&raw, no_requests[i]));
         (void)cairn_raw_text(&raw, GET "\r\n");
-        while (cairn_raw_more(&raw, 3000, &reply)) continue;
+        while (cairn_raw_more(&raw, HANG_MS, &reply)) continue;
         EXPECT(occurrences(reply.data, "HTTP/1.1 ") == occurrences(reply.data, "HTTP/1.1 400"));
         EXPECT(occurrences(reply.data, "HTTP/1.1 ") <= 1);
         EXPECT_EQ_U64(occurrences(reply.data, "alive"), 0);
-        EXPECT(cairn_raw_closed(&raw, 3000));
+        EXPECT(cairn_raw_closed(&raw, HANG_MS));
     }
 }
 
@@ -310,8 +310,8 @@ static int send_whole_first(uint16_t port, const char *head, size_t body_bytes,
         &raw, TEXT("%sHost: localhost\r\nContent-Length: %zu\r\n\r\n", head, body_bytes));
     for (size_t left = body_bytes; sent && left; left -= cairn_min_u64(left, sizeof(zeros)))
         sent = cairn_raw_send(&raw, zeros, (size_t)cairn_min_u64(left, sizeof(zeros)));
-    int status = sent ? cairn_raw_reply(&raw, 5000, ret) : -1;
-    return status > 0 && !cairn_raw_closed(&raw, 5000) ? -2 : status;
+    int status = sent ? cairn_raw_reply(&raw, HANG_MS, ret) : -1;
+    return status > 0 && !cairn_raw_closed(&raw, HANG_MS) ? -2 : status;
 }
 
 TEST(a_refusal_reaches_who_sends_the_whole_body_first) { /* server/http/http.h#2 */
@@ -373,7 +373,7 @@ TEST(b04_every_route_refuses_a_query_name_that_it_does_not_have) { /* B04 */
                                 route->method, path);
         WITH(raw, raw, cairn_raw_open(&raw, world.server.port));
         REQUIRE(cairn_raw_text(&raw, text));
-        while (cairn_raw_more(&raw, 3000, &reply)) continue;
+        while (cairn_raw_more(&raw, HANG_MS, &reply)) continue;
         bool head = !strcmp(route->method, "HEAD");
         cairn_test_check(reply.data && !strncmp(reply.data, "HTTP/1.1 400", 12) &&
                              (head || strstr(reply.data, "dry_run")),
@@ -425,13 +425,13 @@ TEST(good_requests_arrive_in_pieces_of_any_size_and_in_a_row) {
         size_t size = sizeof(good) - 1;
         for (size_t at = 0; at < size; at += piece)
             REQUIRE(cairn_raw_send(&raw, good + at, cairn_min_u64(piece, size - at)));
-        EXPECT(cairn_raw_reply(&raw, 5000, &reply) == (piece == 1 ? 201 : 200));
+        EXPECT(cairn_raw_reply(&raw, HANG_MS, &reply) == (piece == 1 ? 201 : 200));
     }
     for (size_t i = 0; i < 200; i++)
         REQUIRE(cairn_raw_text(&raw, "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"));
     size_t answered = 0;
     CAIRN_AUTO(buf) all = {0};
-    while (answered < 200 && cairn_raw_more(&raw, 5000, &all)) {
+    while (answered < 200 && cairn_raw_more(&raw, HANG_MS, &all)) {
         answered = 0;
         for (const char *at = all.data; (at = strstr(at, "{\"status\":\"alive\"}")); at++)
             answered++;
@@ -439,33 +439,38 @@ TEST(good_requests_arrive_in_pieces_of_any_size_and_in_a_row) {
     EXPECT_EQ_U64(answered, 200);
 }
 
-/* Sends one byte each 50 ms until the peer ends it; how long that took. */
-static uint64_t trickle_ms(uint16_t port, const char *begin, const char *byte) {
-    CAIRN_AUTO(raw) raw = {0};
-    uint64_t from_ms = cairn_mono_ms();
-    if (!cairn_raw_open(&raw, port) || !cairn_raw_text(&raw, begin)) return 0;
-    while (cairn_mono_ms() < from_ms + 8000) {
-        if (!cairn_raw_text(&raw, byte) || cairn_raw_closed(&raw, 0)) break;
-        cairn_test_pause_ms(50); /* pause of a stand-in: it trickles */
-    }
-    return cairn_mono_ms() - from_ms;
+/* A request that begins so, and goes on with a byte 8 minutes later. */
+static void expect_cut_after_10_minutes(const struct cairn_world *world,
+                                        struct cairn_passing *passing, const char *begin) {
+    WITH(raw, raw, cairn_raw_open(&raw, world->server.port));
+    EXPECT(cairn_raw_text(&raw, begin));
+    REQUIRE_AWAIT(cairn_raw_all_read(world->server.port));
+    cairn_passing_pass(passing, 8 * MINUTE_MS);
+    EXPECT(cairn_raw_text(&raw, "z"));
+    REQUIRE_AWAIT(cairn_raw_all_read(world->server.port));
+    EXPECT(!cairn_raw_closed(&raw, 300)); /* looked at each 200 ms */
+    cairn_passing_pass(passing, 3 * MINUTE_MS);
+    AWAIT(cairn_raw_closed(&raw, 0));
 }
 
 TEST(b05_slow_and_idle_peers_are_cut_at_their_deadline) { /* B05 */
-    WORLD("--request-timeout=500ms", "--idle-timeout=500ms");
-    uint16_t port = world.server.port;
-    EXPECT(trickle_ms(port, "GET /livez", "z") < 3000);
-    EXPECT(trickle_ms(port, "GET /livez HTTP/1.1\r\nHost: localhost\r\nX: ", "z") < 3000);
-    EXPECT(trickle_ms(port,
-                      "PUT /v1/runs/a/b HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
-                      "application/json\r\nContent-Length: 1000\r\n\r\n",
-                      " ") < 3000);
+    WITH(passing, passing, cairn_passing_open(&passing));
+    WITH(world, world,
+         world_start(&world, WORLD_ARGS("--request-timeout=10min", "--idle-timeout=1h"),
+                     passing.env));
+    EACH_TEXT(begin, "GET /livez", "GET /livez HTTP/1.1\r\nHost: localhost\r\nX: ",
+              "PUT /v1/runs/a/b HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+              "application/json\r\nContent-Length: 1000\r\n\r\n")
+        expect_cut_after_10_minutes(&world, &passing, begin);
     CAIRN_AUTO(raw) idle = {0};
     CAIRN_AUTO(buf) reply = {0};
-    REQUIRE(cairn_raw_open(&idle, port));
+    REQUIRE(cairn_raw_open(&idle, world.server.port));
     REQUIRE(cairn_raw_text(&idle, "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"));
-    EXPECT(cairn_raw_reply(&idle, 3000, &reply) == 200);
-    EXPECT(cairn_raw_closed(&idle, 3000));
+    EXPECT(cairn_raw_reply(&idle, HANG_MS, &reply) == 200);
+    cairn_passing_pass(&passing, 59 * MINUTE_MS);
+    EXPECT(!cairn_raw_closed(&idle, 300));
+    cairn_passing_pass(&passing, 2 * MINUTE_MS);
+    AWAIT(cairn_raw_closed(&idle, 0));
 }
 
 TEST(g02_it_listens_beyond_loopback_only_with_allow_remote) {
@@ -483,10 +488,12 @@ TEST(a_stop_answers_parked_requests_and_ends_cleanly) {
     const char *request = TEXT("GET %s?wait=30s HTTP/1.1\r\nHost: localhost\r\n\r\n", save.path);
     REQUIRE(cairn_raw_open(&raw, world.server.port));
     REQUIRE(cairn_raw_text(&raw, request));
+    REQUIRE_AWAIT(cairn_raw_all_read(world.server.port));
     EXPECT(cairn_raw_reply(&raw, 300, &reply) == -1);
     cairn_world_release(&world); /* checks the exit status */
     world = (struct cairn_world){0};
-    EXPECT(cairn_raw_reply(&raw, 1000, &reply) == 200); /* server/http/http.h#3: it is open yet */
+    EXPECT(cairn_raw_reply(&raw, HANG_MS, &reply) ==
+           200); /* server/http/http.h#3: it is open yet */
     EXPECT(reply.data && strstr(reply.data, "\"state\":\"open\""));
     EXPECT(reply.data && strstr(reply.data, "Connection: close"));
 }
@@ -497,7 +504,7 @@ TEST(a_stop_answers_parked_requests_and_ends_cleanly) {
 static int ask_runs(struct cairn_raw *raw, struct cairn_buf *reply) {
     cairn_buf_clear(reply);
     if (!cairn_raw_text(raw, "GET /v1/runs HTTP/1.1\r\nHost: localhost\r\n\r\n")) return 0;
-    return cairn_raw_reply(raw, 30000, reply);
+    return cairn_raw_reply(raw, HANG_MS, reply);
 }
 
 TEST(a_download_that_has_begun_ends_after_a_stop_and_new_requests_get_503, err) {
@@ -511,9 +518,9 @@ TEST(a_download_that_has_begun_ends_after_a_stop_and_new_requests_get_503, err) 
     REQUIRE(cairn_raw_open(&raw, world.server.port));
     REQUIRE(cairn_raw_open(&other, world.server.port));
     REQUIRE(cairn_raw_text(&other, "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"));
-    EXPECT(cairn_raw_reply(&other, 3000, &second) == 200);
+    EXPECT(cairn_raw_reply(&other, HANG_MS, &second) == 200);
     REQUIRE(cairn_raw_text(&raw, request));
-    REQUIRE(cairn_raw_more(&raw, 5000, &reply)); /* it has begun */
+    REQUIRE(cairn_raw_more(&raw, HANG_MS, &reply)); /* it has begun */
     REQUIRE(!kill(world.server.pid, SIGTERM));
     int status = 200; /* as long as it has not heard the signal */
     bool closes = false;
@@ -522,11 +529,18 @@ TEST(a_download_that_has_begun_ends_after_a_stop_and_new_requests_get_503, err) 
     /* Heard while it answered, it says with the answer that the connection ends. */
     EXPECT(closes || status == 503);
     EXPECT(closes || occurrences(second.data, "Retry-After: ") == 1);
-    while (cairn_raw_more(&raw, 10000, &reply)) continue;
+    while (cairn_raw_more(&raw, HANG_MS, &reply)) continue;
     EXPECT(reply.size > DOWNLOAD_BYTES);
-    EXPECT(cairn_daemon_ended(&world.server, 5000));
+    EXPECT(cairn_daemon_ended(&world.server, HANG_MS));
     EXPECT(world.server.status == 0);
     world.server.pid = 0; /* reaped */
+}
+
+/* What /readyz answers, whatever it says. */
+static json_t *ready_of(struct cairn_world *world) {
+    json_t *said = NULL;
+    (void)!world_call(world, "GET", "/readyz", NULL, &said);
+    return said ? said : json_incref((json_t *)(uintptr_t)cairn_rest_problem(world->rest));
 }
 
 TEST(a_stop_is_announced_by_readyz_while_all_else_is_served, err) {
@@ -537,25 +551,27 @@ TEST(a_stop_is_announced_by_readyz_while_all_else_is_served, err) {
     REQUIRE_OK(world_call(&world, "GET", "/readyz", NULL, &said));
     EXPECT(json_is_true(json_object_get(said, "ready")));
     REQUIRE(kill(world.server.pid, SIGTERM) == 0);
-    uint64_t until_ms = cairn_mono_ms() + 5000;
-    while (json_is_true(json_object_get(said, "ready")) && cairn_mono_ms() < until_ms) {
-        json_decref(said);
-        said = NULL;
-        (void)!world_call(&world, "GET", "/readyz", NULL, &said);
-        if (!said) said = json_incref((json_t *)(uintptr_t)cairn_rest_problem(world.rest));
-    }
-    EXPECT(json_is_false(json_object_get(said, "ready")));
+    AWAIT((json_decref(said), said = ready_of(&world),
+           json_is_false(json_object_get(said, "ready"))));
     const char *why = world_text(json_object_get(said, "checks"), "server");
     EXPECT(strstr(why, "stopping") != NULL);
     json_decref(said);
     /* A whole save is taken and committed meanwhile. */
     REQUIRE_OK(hand_save_all(&hand, 1, 1, "error", 4096, &save));
     /* A second signal ends it. */
-    EXPECT(cairn_daemon_stop(&world.server, SIGTERM, 10000) == 0);
+    EXPECT(cairn_daemon_stop(&world.server, SIGTERM, HANG_MS) == 0);
+}
+
+/* Its drain has begun: a request over this connection is refused, or its answer ends it. */
+static bool is_draining(struct cairn_raw *kept, struct cairn_buf *reply) {
+    return ask_runs(kept, reply) != 200 || occurrences(reply->data, "Connection: close");
 }
 
 TEST(a_stop_waits_for_a_download_no_longer_than_its_drain_time, err) {
-    WORLD_IN("CAIRN_HTTP_DRAIN=700ms");
+    WITH(passing, passing, cairn_passing_open(&passing));
+    WITH(world, world,
+         world_start(&world, WORLD_ARGS("--http-drain=5min", "--request-timeout=10min"),
+                     passing.env));
     struct cairn_hand_save save;
     HAND(1);
     REQUIRE_OK(hand_save_all(&hand, 1, 1, "error", DOWNLOAD_BYTES, &save));
@@ -563,10 +579,15 @@ TEST(a_stop_waits_for_a_download_no_longer_than_its_drain_time, err) {
         TEXT("GET %s/shards/rank-00000%%2Fx/data HTTP/1.1\r\nHost: localhost\r\n\r\n", save.path);
     WITH(raw, raw, cairn_raw_open(&raw, world.server.port));
     REQUIRE(cairn_raw_text(&raw, request));
-    WITH(buf, reply, cairn_raw_more(&raw, 5000, &reply)); /* it takes no more */
-    uint64_t from_ms = cairn_mono_ms();
-    int status = cairn_daemon_stop(&world.server, SIGTERM, 10000);
-    uint64_t took_ms = cairn_mono_ms() - from_ms;
-    EXPECT(status == 0);
-    EXPECT(took_ms >= 600 && took_ms < 5000);
+    WITH(buf, reply, cairn_raw_more(&raw, HANG_MS, &reply)); /* it takes no more */
+    CAIRN_AUTO(raw) kept = {0};
+    CAIRN_AUTO(buf) answer = {0};
+    REQUIRE(cairn_raw_open(&kept, world.server.port) && ask_runs(&kept, &answer) == 200);
+    REQUIRE(!kill(world.server.pid, SIGTERM));
+    REQUIRE_AWAIT(is_draining(&kept, &answer));
+    cairn_passing_pass(&passing, 4 * MINUTE_MS);
+    EXPECT(!cairn_daemon_ended(&world.server, 300));
+    cairn_passing_pass(&passing, 2 * MINUTE_MS);
+    EXPECT(cairn_daemon_ended(&world.server, HANG_MS));
+    EXPECT(world.server.status == 0);
 }

@@ -238,7 +238,7 @@ TEST(a_server_killed_after_the_layout_object_goes_on) {
     struct cairn_hand_save save;
     HAND(2);
     (void)!save_pieces(&hand, 1, halves, NULL, &save, NULL);
-    REQUIRE(cairn_daemon_ended(&world.server, 20000));
+    REQUIRE(cairn_daemon_ended(&world.server, HANG_MS));
     EXPECT(WIFSIGNALED(world.server.status) && WTERMSIG(world.server.status) == SIGKILL);
     REQUIRE(world_restart(&world, NULL, NULL));
     EXPECT_WAITED(&save, "state", "committed");

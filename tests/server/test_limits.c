@@ -40,7 +40,7 @@ static void keep_open(const struct cairn_world *world, struct cairn_raw *raws, s
         raws[i] = (struct cairn_raw){.fd = -1};
         EXPECT(cairn_raw_open(&raws[i], world->server.port) &&
                cairn_raw_text(&raws[i], "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n") &&
-               cairn_raw_reply(&raws[i], 3000, &reply) == 200);
+               cairn_raw_reply(&raws[i], HANG_MS, &reply) == 200);
     }
 }
 
@@ -100,7 +100,7 @@ static bool read_once(struct reader *reader) {
     CAIRN_AUTO(raw) raw = {.fd = -1};
     uint64_t from_ms = cairn_mono_ms();
     if (!cairn_raw_open(&raw, reader->port) || !cairn_raw_text(&raw, reader->request)) return false;
-    while (cairn_raw_more(&raw, 60000, &reply)) continue;
+    while (cairn_raw_more(&raw, HANG_MS, &reply)) continue;
     bool refused = reply.data && !strncmp(reply.data, "HTTP/1.1 503 ", 13);
     reader->refused += refused;
     reader->too_soon |= refused && cairn_mono_ms() - from_ms < PLACE_WAIT_MS;
@@ -148,7 +148,8 @@ TEST(readers_that_take_nothing_keep_nobody_out_and_go_on_where_they_stopped) { /
     for (size_t i = 0; i < 2; i++) {
         REQUIRE(cairn_raw_open(&silent[i], world.server.port));
         REQUIRE(cairn_raw_text(&silent[i], request));
-        REQUIRE(cairn_raw_more(&silent[i], 30000, &taken[i])); /* it has begun, and reads no more */
+        REQUIRE(
+            cairn_raw_more(&silent[i], HANG_MS, &taken[i])); /* it has begun, and reads no more */
         EXPECT(strstr(taken[i].data, "200 OK") != NULL);
     }
     struct reader third = {.port = world.server.port, .request = request, .bytes = SHARD_BYTES};
@@ -156,7 +157,7 @@ TEST(readers_that_take_nothing_keep_nobody_out_and_go_on_where_they_stopped) { /
     EXPECT(third.ok);
     EXPECT(third.right);
     for (size_t i = 0; i < 2; i++) {
-        while (cairn_raw_more(&silent[i], 60000, &taken[i])) continue;
+        while (cairn_raw_more(&silent[i], HANG_MS, &taken[i])) continue;
         EXPECT(body_is_right(&taken[i], SHARD_BYTES));
         cairn_raw_release(&silent[i]);
         cairn_buf_release(&taken[i]);
@@ -185,7 +186,7 @@ static bool read_little(const struct cairn_world *world, const char *request,
                         struct cairn_raw *ret) {
     CAIRN_AUTO(buf) taken = {.limit = CAIRN_GIB};
     return cairn_raw_open(ret, world->server.port) && cairn_raw_text(ret, request) &&
-           cairn_raw_more(ret, 20000, &taken) && strstr(taken.data, "200 OK");
+           cairn_raw_more(ret, HANG_MS, &taken) && strstr(taken.data, "200 OK");
 }
 
 #define SILENT 4
@@ -258,10 +259,10 @@ TEST(a_look_is_answered_while_every_change_waits_for_the_catalog) { /* T2 */
     EXPECT_EQ_U64((uint64_t)cairn_raw_reply(&changes[0], 300, &reply), (uint64_t)-1);
     CAIRN_AUTO(raw) look = {-1};
     if (EXPECT(cairn_raw_open(&look, world.server.port) && cairn_raw_text(&look, get)))
-        EXPECT_EQ_U64((uint64_t)cairn_raw_reply(&look, 2000, &reply), 200);
+        EXPECT_EQ_U64((uint64_t)cairn_raw_reply(&look, HANG_MS, &reply), 200);
     EXPECT_EQ_U64((uint64_t)sqlite3_exec(other, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
     for (size_t i = 0; i < CAIRN_COUNT(changes); i++) {
-        EXPECT_EQ_U64((uint64_t)cairn_raw_reply(&changes[i], 20000, &reply), 200);
+        EXPECT_EQ_U64((uint64_t)cairn_raw_reply(&changes[i], HANG_MS, &reply), 200);
         cairn_raw_release(&changes[i]);
     }
     sqlite3_close(other);
@@ -370,6 +371,8 @@ TEST(an_attempt_resumes_only_from_what_has_its_record_in_the_store) { /* Q24, P5
 
 /* ---- large bodies ---- */
 
+#define NICE_MAX 19
+
 struct pool_seen { /* of the threads of one pool of a server */
     unsigned threads, asleep;
     int nice;           /* of the last one */
@@ -424,7 +427,9 @@ TEST(a_body_of_many_values_is_handled_by_threads_of_its_own_behind_all_others) {
     EXPECT_CODE(world_call(&world, "PUT", WORLD_RUN, NULL, NULL), CAIRN_OK);
     struct pool_seen before = pool_at_rest(world.server.pid, "cairn-heavy"), after = before;
     EXPECT(before.threads > 0);
-    EXPECT(before.nice > getpriority(PRIO_PROCESS, (id_t)world.server.pid));
+    /* No thread is nicer than the nicest. */
+    EXPECT(before.nice > getpriority(PRIO_PROCESS, (id_t)world.server.pid) ||
+           before.nice == NICE_MAX);
     EXPECT_CODE(world_call(&world, "PUT", WORLD_RUN, json_pack("{s:{}}", "labels"), NULL),
                 CAIRN_OK);
     EXPECT_EQ_U64(look_at_pool(world.server.pid, "cairn-heavy").came_back, before.came_back);

@@ -6,7 +6,6 @@
 #include "tests/server/world.h"
 
 #define err world.err /* of the macros */
-#define WAIT_MS_MAX 60000
 
 static const char livez[] = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
@@ -47,11 +46,11 @@ TEST(waiters_whose_callers_have_gone_give_their_connections_back_at_once) { /* B
             EXPECT_EQ_U64(
                 (uint64_t)cairn_raw_exchange(world.server.port, livez, strlen(livez), &alive), 200);
         }
-        EXPECT(cairn_mono_ms() - gone_ms < 10000); /* they would have waited for 60 s */
+        EXPECT(cairn_mono_ms() - gone_ms < 50000); /* they would have waited for 60 s */
     }
     EXPECT(!cairn_raw_closed(&still, 0)); /* its caller is there and waits on */
     ASK("POST", TEXT("%s/abort", save.path), NULL);
-    EXPECT_EQ_U64((uint64_t)cairn_raw_reply(&still, WAIT_MS_MAX, &reply), 200);
+    EXPECT_EQ_U64((uint64_t)cairn_raw_reply(&still, HANG_MS, &reply), 200);
 }
 
 /* ---- bodies ---- */
@@ -101,7 +100,7 @@ static int put_mebibyte(const struct cairn_world *world) {
                               "application/json\r\nContent-Length: 1048576\r\n\r\n") ||
         !cairn_raw_send(&raw, body, sizeof(body)))
         return -1;
-    return cairn_raw_reply(&raw, 30000, &reply);
+    return cairn_raw_reply(&raw, HANG_MS, &reply);
 }
 
 TEST(a_body_that_stands_still_for_2_s_loses_its_memory_and_saves_have_their_own) { /* B10 */
@@ -123,10 +122,10 @@ TEST(a_body_that_stands_still_for_2_s_loses_its_memory_and_saves_have_their_own)
     uint64_t still_ms = cairn_mono_ms();
     EXPECT(cairn_raw_send(&peer.raw, piece, 64));
     int status = 503;
-    while (status == 503 && cairn_mono_ms() - still_ms < WAIT_MS_MAX) status = put_mebibyte(&world);
+    AWAIT((status = put_mebibyte(&world)) != 503);
     EXPECT_EQ_U64((uint64_t)status, 400); /* it was read, and is no JSON */
     EXPECT(cairn_mono_ms() - still_ms >= 2000);
-    EXPECT(cairn_raw_closed(&peer.raw, 5000));
+    EXPECT(cairn_raw_closed(&peer.raw, HANG_MS));
     cairn_raw_release(&peer.raw);
 }
 
@@ -154,7 +153,7 @@ static int read_page(uint16_t port) {
     CAIRN_AUTO(raw) raw = {0};
     CAIRN_AUTO(buf) reply = {.limit = CAIRN_GIB};
     if (!cairn_raw_open(&raw, port) || !cairn_raw_text(&raw, page)) return -1;
-    while (reply.size < RUNS * 60 * 1024 && cairn_raw_more(&raw, 20000, &reply)) continue;
+    while (reply.size < RUNS * 60 * 1024 && cairn_raw_more(&raw, HANG_MS, &reply)) continue;
     return reply.size > 12 ? (int)strtol(reply.data + 9, NULL, 10) : 0;
 }
 
@@ -188,7 +187,7 @@ TEST(replies_that_nobody_takes_have_a_bound_and_go_first) { /* B10 */
     for (size_t i = 0; i < CAIRN_COUNT(still); i++) {
         CAIRN_AUTO(buf) reply = {0};
         REQUIRE(open_narrow(&still[i], world.server.port) && cairn_raw_text(&still[i], page));
-        if (!cairn_raw_more(&still[i], 30000, &reply)) continue;
+        if (!cairn_raw_more(&still[i], HANG_MS, &reply)) continue;
         begun += !strncmp(reply.data, "HTTP/1.1 200", 12);
         refused += !strncmp(reply.data, "HTTP/1.1 503", 12);
     }
@@ -239,17 +238,17 @@ static void halves_give_their_places(const char *half) {
     REQUIRE(world_start(&world, WORLD_ARGS("--http-connections-max=64", "--request-timeout=10min"),
                         NULL));
     REQUIRE(cairn_raw_open(&kept, world.server.port) && cairn_raw_text(&kept, livez));
-    REQUIRE(cairn_raw_reply(&kept, WAIT_MS_MAX, &first) == 200);
+    REQUIRE(cairn_raw_reply(&kept, HANG_MS, &first) == 200);
     for (size_t i = 0; i < CAIRN_COUNT(halves); i++)
         REQUIRE(cairn_raw_open(&halves[i], world.server.port) && cairn_raw_text(&halves[i], half));
     for (int i = 0; i < 20; i++) {
         CAIRN_AUTO(buf) reply = {0};
         CAIRN_AUTO(raw) one = {0};
         EXPECT(cairn_raw_open(&one, world.server.port) && cairn_raw_text(&one, livez) &&
-               cairn_raw_reply(&one, WAIT_MS_MAX, &reply) == 200);
+               cairn_raw_reply(&one, HANG_MS, &reply) == 200);
     }
     /* who has asked before is still there */
-    EXPECT(cairn_raw_text(&kept, livez) && cairn_raw_reply(&kept, WAIT_MS_MAX, &last) == 200);
+    EXPECT(cairn_raw_text(&kept, livez) && cairn_raw_reply(&kept, HANG_MS, &last) == 200);
     for (size_t i = 0; i < CAIRN_COUNT(halves); i++) cairn_raw_release(&halves[i]);
 }
 
@@ -264,7 +263,7 @@ TEST(a_peer_that_vanished_is_probed_for) {
     WORLD();
     CAIRN_AUTO(raw) raw = {0};
     REQUIRE(cairn_raw_open(&raw, world.server.port) && cairn_raw_text(&raw, livez));
-    WITH(buf, reply, cairn_raw_reply(&raw, 3000, &reply) == 200);
+    WITH(buf, reply, cairn_raw_reply(&raw, HANG_MS, &reply) == 200);
     struct cairn_raw_queues row = {0};
     AWAIT(cairn_raw_queues(world.server.port, cairn_raw_port(&raw), &row) && row.timer == 2);
 }

@@ -273,7 +273,7 @@ TEST(a_reconcile_finds_what_a_lost_catalog_had_and_counts_it_for_the_quota) {
     uint64_t bytes = used(&world, "used_bytes");
     EXPECT_EQ_U64(used(&world, "used_versions"), 3);
     EXPECT(bytes > 0);
-    (void)cairn_daemon_stop(&world.server, SIGTERM, 10000);
+    (void)cairn_daemon_stop(&world.server, SIGTERM, HANG_MS);
     REQUIRE(world_lose_catalog(&world));
     REQUIRE(world_restart(&world, args, NULL));
     (void)!cairn_say(&world, "GET", WORLD_RUN, NULL, NULL); /* it is compared with its store */

@@ -194,8 +194,8 @@ TEST(what_the_server_sends_is_leased_until_it_was_sent_and_no_longer) { /* Q29 *
     const char *request = hand_download(save);
     REQUIRE(cairn_raw_open(&raw, world->server.port) && cairn_raw_open(&other, world->server.port));
     REQUIRE(cairn_raw_text(&raw, request) && cairn_raw_text(&other, request));
-    REQUIRE(cairn_raw_more(&raw, 10000, &reply)); /* both have begun */
-    REQUIRE(cairn_raw_more(&other, 10000, &part));
+    REQUIRE(cairn_raw_more(&raw, HANG_MS, &reply)); /* both have begun */
+    REQUIRE(cairn_raw_more(&other, HANG_MS, &part));
     EXPECT_EQ_U64(leases_of(&scene, save), 1);
     EXPECT_CODE(call(&scene, "DELETE", save->path, "", NULL, NULL), CAIRN_IN_USE);
     uint16_t its = cairn_raw_port(&other);
@@ -203,7 +203,7 @@ TEST(what_the_server_sends_is_leased_until_it_was_sent_and_no_longer) { /* Q29 *
     struct cairn_raw_queues row;
     REQUIRE_AWAIT(!cairn_raw_queues(world->server.port, its, &row)); /* the server has noticed */
     EXPECT_EQ_U64(leases_of(&scene, save), 1);
-    while (cairn_raw_more(&raw, 10000, &reply)) continue;
+    while (cairn_raw_more(&raw, HANG_MS, &reply)) continue;
     EXPECT(reply.size > DOWNLOAD_BYTES);
     AWAIT(!leases_of(&scene, save));
     REQUIRE_OK(call(&scene, "DELETE", save->path, "", NULL, NULL));

@@ -219,11 +219,11 @@ TEST(a_reader_that_does_not_read_is_cut) { /* B05 */
         &raw,
         TEXT("GET %s/shards/rank-00000/x/data HTTP/1.1\r\nHost: localhost\r\n\r\n", save.path)));
     CAIRN_AUTO(buf) reply = {.limit = 64 * CAIRN_MIB};
-    REQUIRE(cairn_raw_more(&raw, 30000, &reply)); /* it has begun */
+    REQUIRE(cairn_raw_more(&raw, HANG_MS, &reply)); /* it has begun */
     struct cairn_raw_queues queues; /* until all are full, each byte that goes has its own time */
     REQUIRE_AWAIT((cairn_passing_pass(&passing, UINT64_C(6) * 60000),
                    !cairn_raw_queues(world.server.port, cairn_raw_port(&raw), &queues)));
-    while (cairn_raw_more(&raw, 30000, &reply)) continue;
+    while (cairn_raw_more(&raw, HANG_MS, &reply)) continue;
     EXPECT(reply.size < 40 * CAIRN_MIB);
 }
 

@@ -98,13 +98,13 @@ static bool begin_slowly(const struct shard *shard, const char *range, struct sl
     *ret = (struct slow){.raw = {.fd = -1}, .taken = {.limit = 2 * LONG_SIZE}};
     return cairn_raw_open(&ret->raw, shard->world->server.port) &&
            cairn_raw_text(&ret->raw, request_of(shard, range)) &&
-           cairn_raw_more(&ret->raw, 30000, &ret->taken) &&
+           cairn_raw_more(&ret->raw, HANG_MS, &ret->taken) &&
            !strncmp(ret->taken.data, "HTTP/1.1 20", 11);
 }
 
 /* What it took until the end, right as above. */
 static size_t go_on(const struct shard *shard, struct slow *slow) {
-    while (cairn_raw_more(&slow->raw, 60000, &slow->taken)) continue;
+    while (cairn_raw_more(&slow->raw, HANG_MS, &slow->taken)) continue;
     size_t size = right_bytes(shard, &slow->taken, 0);
     cairn_raw_release(&slow->raw);
     cairn_buf_release(&slow->taken);

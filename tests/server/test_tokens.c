@@ -358,16 +358,6 @@ TEST(a02_gauges_checks_and_origins_name_nothing_that_the_caller_may_not_read) {
 
 /* ---- events ---- */
 
-static bool comes(struct cairn_raw *raw, struct cairn_buf *got, const char *text, uint32_t ms) {
-    uint64_t until_ms = cairn_mono_ms() + ms;
-    while (!got->data || !strstr(got->data, text))
-        if (cairn_mono_ms() > until_ms || !cairn_raw_more(raw, 1000, got)) {
-            if (cairn_mono_ms() > until_ms) return false;
-            if (cairn_raw_closed(raw, 0)) return false;
-        }
-    return true;
-}
-
 TEST(a02_events_of_other_projects_are_in_no_list_and_no_stream_and_a_revoked_stream_ends) {
     OFFICE();
     struct cairn_raw stream;
@@ -394,14 +384,14 @@ TEST(a02_events_of_other_projects_are_in_no_list_and_no_stream_and_a_revoked_str
         &stream, TEXT("GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n"
                       "Last-Event-ID: 1\r\nAuthorization: Bearer %s\r\n\r\n",
                       mine.text)));
-    EXPECT(comes(&stream, &got, "mine", 10000));
+    EXPECT(cairn_raw_until(&stream, &got, "mine", HANG_MS));
     RUNS("secret/t", "mine/b");
-    EXPECT(comes(&stream, &got, "\"run\":\"b\"", 10000));
+    EXPECT(cairn_raw_until(&stream, &got, "\"run\":\"b\"", HANG_MS));
     EXPECT(got.data && !strstr(got.data, "secret"));
     EXPECT_CODE(office_end(&office, &mine), CAIRN_OK);
     RUNS("mine/c");
     CAIRN_AUTO(buf) rest = {.limit = CAIRN_MIB};
-    EXPECT(comes(&stream, &rest, "0\r\n\r\n", 30000)); /* the last chunk */
+    EXPECT(cairn_raw_until(&stream, &rest, "0\r\n\r\n", HANG_MS)); /* the last chunk */
     EXPECT(!rest.data || !strstr(rest.data, "\"run\":\"c\""));
     cairn_raw_release(&stream);
 }

@@ -85,7 +85,7 @@ bool world_start_to_die(struct cairn_world *world, const char *const *extra, con
 }
 
 bool world_died(struct cairn_world *world) {
-    return cairn_daemon_ended(&world->server, 20000) && WIFSIGNALED(world->server.status) &&
+    return cairn_daemon_ended(&world->server, HANG_MS) && WIFSIGNALED(world->server.status) &&
            WTERMSIG(world->server.status) == SIGKILL;
 }
 
@@ -98,7 +98,7 @@ void cairn_world_release(struct cairn_world *world) {
     if (world->store) cairn_store_free(world->store);
     if (world->rest) cairn_rest_free(world->rest);
     if (!world->server.pid) return;
-    int status = cairn_daemon_stop(&world->server, SIGTERM, 20000);
+    int status = cairn_daemon_stop(&world->server, SIGTERM, HANG_MS);
     EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     EXPECT(!cairn_daemon_logged(&world->server, "Sanitizer"));
 }

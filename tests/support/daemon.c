@@ -58,7 +58,7 @@ int cairn_daemon_stop(struct cairn_daemon *daemon, int signal_number, uint32_t w
     if (daemon->pid) kill(daemon->pid, signal_number);
     if (!cairn_daemon_ended(daemon, wait_ms)) {
         kill(daemon->pid, SIGKILL);
-        (void)cairn_daemon_ended(daemon, 10000);
+        (void)cairn_daemon_ended(daemon, HANG_MS);
     }
     return daemon->status;
 }
@@ -74,7 +74,7 @@ void cairn_daemon_end(struct cairn_daemon *daemon) {
 }
 
 void cairn_daemon_release(struct cairn_daemon *daemon) {
-    if (daemon->pid) (void)cairn_daemon_stop(daemon, SIGKILL, 10000);
+    if (daemon->pid) (void)cairn_daemon_stop(daemon, SIGKILL, HANG_MS);
 }
 
 static size_t load_text(const char *path, char *to, size_t capacity, bool tail) {
@@ -234,7 +234,7 @@ enum cairn_code cairn_daemon_start(const struct cairn_daemon_options *options,
     CAIRN_TRY(spawn(options, port_file, &daemon, err));
     if (!options->no_port) {
         enum cairn_code code =
-            wait_for_port(port_file, options->ready_ms ? options->ready_ms : 20000, &daemon, err);
+            wait_for_port(port_file, options->ready_ms ? options->ready_ms : HANG_MS, &daemon, err);
         if (code) return cairn_within(err, code, "%s", options->program);
     }
     *ret = daemon;

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "tests/harness.h"
 
 bool cairn_raw_open(struct cairn_raw *raw, uint16_t port) {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port)};
@@ -124,7 +125,7 @@ int cairn_raw_exchange(uint16_t port, const void *request, size_t size, struct c
     CAIRN_AUTO(raw) raw = {0};
     if (!cairn_raw_open(&raw, port)) return -1;
     (void)cairn_raw_send(&raw, request, size);
-    return cairn_raw_reply(&raw, 30000, ret);
+    return cairn_raw_reply(&raw, HANG_MS, ret);
 }
 
 uint16_t cairn_raw_port(const struct cairn_raw *raw) {

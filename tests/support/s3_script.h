@@ -34,7 +34,7 @@ void cairn_rig_release(struct cairn_rig *rig);
 enum cairn_code cairn_rig_open(struct cairn_rig *rig, const struct cairn_s3_line *script,
                                size_t size, struct cairn_store_s3_options options);
 
-static CAIRN_UNUSED const struct cairn_store_s3_options plain = {.deadline_ms = 3000};
+static CAIRN_UNUSED const struct cairn_store_s3_options plain;
 
 static CAIRN_UNUSED uint32_t requests(const struct cairn_rig *rig) {
     return cairn_responder_requests(rig->server);

@@ -167,7 +167,7 @@ static bool talk(struct cairn_s3world *world, const char *method, const char *wh
                                          .body = body,
                                          .has_body = strcmp(method, "GET") != 0,
                                          .reply_buf = ret,
-                                         .total_ms = 10000};
+                                         .total_ms = HANG_MS};
     bool good = cairn_http_perform(engine, &request, &err) == CAIRN_OK && request.status == 200;
     if (!good) fprintf(stderr, "s3fault %s: %d %s\n", what, request.status, err.message);
     cairn_http_engine_free(engine);

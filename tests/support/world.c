@@ -4,8 +4,6 @@
 
 #include "tests/harness.h"
 
-#define READY_MS 20000
-
 bool cairn_world_possible(void) {
     const char *folder = getenv("CAIRN_BIN_DIR");
     char path[600];
@@ -40,7 +38,7 @@ void cairn_world_server_kill(struct cairn_world *world) {
 
 static enum cairn_code wait_until_ready(struct cairn_daemon *daemon, const char *ready_file,
                                         struct cairn_error *err) {
-    uint64_t deadline_ms = cairn_mono_ms() + READY_MS;
+    uint64_t deadline_ms = cairn_mono_ms() + HANG_MS;
     while (access(ready_file, F_OK) != 0) {
         if (cairn_daemon_ended(daemon, 0))
             return cairn_fail(err, CAIRN_UNAVAILABLE, "cairn-uploader ended; see %s", daemon->log);

@@ -455,6 +455,29 @@ void cairn_tidy_pauses(const struct cairn_tidy_file *file, struct cairn_buf *fou
     }
 }
 
+/* The number behind `than`, and 0 where there is none. */
+static uint64_t number_behind(const char *text, const char *than) {
+    return starts(text, than) ? strtoull(text + strlen(than), NULL, 10) : 0;
+}
+
+/* How long something took says how busy the machine was. From a bound on that no machine reaches it
+ * is the other end of what is waited for. */
+void cairn_tidy_bounds(const struct cairn_tidy_file *file, struct cairn_buf *found) {
+    if (!starts(file->path, "tests/")) return;
+    EACH(one, FIELDS(const char *begin, *less; uint64_t from), {"cairn_mono_ms() - ", " < ", 50000},
+         {"cairn_mono_ms() - ", " <= ", 50000}, {"took_ms", " < ", 50000},
+         {"assertLess(time.monotonic() - ", ", ", 50}) {
+        for (const char *at = file->code; (at = strstr(at, one->begin)); at++) {
+            const char *behind = at + strlen(one->begin);
+            behind += strspn(behind, "abcdefghijklmnopqrstuvwxyz_0123456789.");
+            uint64_t bound = number_behind(behind, one->less);
+            if (bound && bound < one->from)
+                report(file, file->text + (at - file->code), found,
+                       "an elapsed time is compared with a bound: ", "wait for a state");
+        }
+    }
+}
+
 /* Every move is checked against api/lifecycle.def where it is written: one statement of the table,
  * which srv_version_move runs. */
 void cairn_tidy_states(const struct cairn_tidy_file *file, struct cairn_buf *found) {

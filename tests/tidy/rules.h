@@ -31,6 +31,7 @@ cairn_tidy_rule cairn_tidy_file_lines;     /* at most 1000 */
 cairn_tidy_rule cairn_tidy_columns;        /* at most 100 */
 cairn_tidy_rule cairn_tidy_calls;          /* calls that are banned */
 cairn_tidy_rule cairn_tidy_pauses;         /* a test waits for a state; a pause says whose it is */
+cairn_tidy_rule cairn_tidy_bounds;         /* no test is about how soon on this machine */
 cairn_tidy_rule cairn_tidy_states;         /* a version's state has one writer */
 cairn_tidy_rule cairn_tidy_sentences;      /* errors are told apart by their codes */
 cairn_tidy_rule cairn_tidy_sql;            /* SQL stands in server/db/, its uses in ledger/ */

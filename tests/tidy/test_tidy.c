@@ -41,6 +41,7 @@ CASE(files_have_at_most_1000_lines, expect_tidy(cairn_tidy_file_lines, CODE | PY
 CASE(lines_have_at_most_100_columns, expect_tidy(cairn_tidy_columns, CODE, 20));
 CASE(banned_calls_are_not_made, expect_tidy(cairn_tidy_calls, CODE, 20));
 CASE(no_test_waits_for_a_fixed_time, expect_tidy(cairn_tidy_pauses, CODE | PYTHON, 20));
+CASE(no_elapsed_time_is_compared_with_a_bound, expect_tidy(cairn_tidy_bounds, CODE | PYTHON, 20));
 CASE(the_state_of_a_version_has_one_writer, expect_tidy(cairn_tidy_states, CODE | TABLE, 20));
 CASE(sql_stands_in_the_rooms_db_and_ledger, expect_tidy(cairn_tidy_sql, CODE, 20));
 CASE(errors_are_told_apart_by_their_codes, expect_tidy(cairn_tidy_sentences, CODE, 20));
@@ -254,6 +255,18 @@ TEST(a_fixed_pause_is_found) {
             {"tests/api/a.c", "/* pause of chaos */\n\nusleep(5);\n", 1},
             {"tests/harness.h", "void cairn_test_pause_ms(unsigned ms);\n", 0},
             {"api/a.c", "usleep(5);\n", 0});
+}
+
+TEST(a_bound_of_an_elapsed_time_is_found) {
+    SAMPLES(cairn_tidy_bounds, {"tests/api/a.c", "EXPECT(cairn_mono_ms() - from_ms < 3000);\n", 1},
+            {"tests/api/a.c", "EXPECT(cairn_mono_ms() - from_ms <= 9);\n", 1},
+            {"tests/api/a.c", "EXPECT(call.took_ms < 15000);\n", 1},
+            {"tests/api/a.c", "EXPECT(call.took_ms < 55000);\n", 0},
+            {"tests/api/a.c", "EXPECT(cairn_mono_ms() - from_ms >= 900);\n", 0},
+            {"tests/api/a.c", "EXPECT(cairn_mono_ms() - from_ms < HANG_MS);\n", 0},
+            {"tests/e2e/a.py", "self.assertLess(time.monotonic() - began, 30)\n", 1},
+            {"tests/e2e/a.py", "self.assertLess(time.monotonic() - began, 300)\n", 0},
+            {"api/a.c", "if (cairn_mono_ms() - from_ms < 3000) return;\n", 0});
 }
 
 TEST(a_typedef_of_a_struct_is_found) {

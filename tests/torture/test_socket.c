@@ -6,7 +6,7 @@
 #include "uploader/send/shards.h"
 #include "uploader/trainers/socket.h"
 
-#define WAIT_MS 5000
+#define WAIT_MS 300000
 
 struct talk {
     struct cairn_up *up;

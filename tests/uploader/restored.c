@@ -14,7 +14,7 @@ bool saved(struct cairn_up_world *world, struct cairn_trainer *trainer, struct t
                                                          .bytes = 6 * CAIRN_MIB}))
         return false;
     if (!trainer_save(trainer, 1, 0, 2, SHARD_BYTES, save)) return false;
-    return !strcmp(trainer_verdict(trainer, save->number, 10000, state), "committed");
+    return !strcmp(trainer_verdict(trainer, save->number, HANG_MS, state), "committed");
 }
 
 enum cairn_code restore(struct cairn_trainer *trainer, const char *ref, const char *format,

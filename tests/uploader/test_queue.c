@@ -73,7 +73,7 @@ TEST(what_frames_make_ready_wakes_the_senders_once_behind_the_last_of_them) { /*
     REQUIRE(!cairn_up_shard_ready(queue, scene->shards[0], 1000, crc, 1, &err));
     EXPECT(!is_woken(scene, ASLEEP_MS)); /* a seal may be the next frame */
     cairn_up_queue_wake_due(queue);
-    EXPECT(is_woken(scene, (uint32_t)cairn_test_hang_ms()));
+    EXPECT(is_woken(scene, HANG_MS));
     cairn_up_queue_wake_due(queue);
     EXPECT(!is_woken(scene, ASLEEP_MS));
 }
@@ -85,7 +85,7 @@ TEST(an_empty_shard_is_due_as_soon_as_it_is_described) {
     cairn_up_queue_add_unstaged(scene->up.queue, scene->shards[0]);
     EXPECT(!is_woken(scene, ASLEEP_MS));
     cairn_up_queue_wake_due(scene->up.queue);
-    EXPECT(is_woken(scene, (uint32_t)cairn_test_hang_ms()));
+    EXPECT(is_woken(scene, HANG_MS));
 }
 
 TEST(what_no_frame_did_wakes_the_senders_at_once) {
@@ -93,7 +93,7 @@ TEST(what_no_frame_did_wakes_the_senders_at_once) {
     REQUIRE(scene != NULL);
     REQUIRE(start(scene) && make(scene, 0, 1000));
     cairn_up_queue_add(scene->up.queue, scene->shards[0]);
-    EXPECT(is_woken(scene, (uint32_t)cairn_test_hang_ms()));
+    EXPECT(is_woken(scene, HANG_MS));
     cairn_up_queue_admit(scene->up.queue);
-    EXPECT(is_woken(scene, (uint32_t)cairn_test_hang_ms()));
+    EXPECT(is_woken(scene, HANG_MS));
 }

@@ -136,7 +136,7 @@ static json_t *first_part(struct cairn_up_world *world, struct cairn_trainer *tr
     bool ok = EXPECT(world_open(world, &(struct world_options){.s3_rules = rules})) &&
               EXPECT(trainer_open(trainer, &options)) &&
               EXPECT(trainer_save(trainer, 1, 0, 1, SHARD_BYTES, &save));
-    return ok ? trainer_event(trainer, "released", save.number, 60000) : NULL;
+    return ok ? trainer_event(trainer, "released", save.number, HANG_MS) : NULL;
 }
 
 TEST(a_store_that_answers_late_has_the_greater_part_of_a_parts_time) {

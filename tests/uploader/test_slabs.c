@@ -21,7 +21,7 @@ TEST(a_slab_is_given_back_after_its_shards_are_durable_and_not_before) {
     CAIRN_AUTO_JSON json_t *early = freed(&trainer, LOOK_MS);
     EXPECT(early == NULL);
     CAIRN_AUTO_JSON json_t *durable = trainer_event(&trainer, "durable", save.number, HANG_MS);
-    CAIRN_AUTO_JSON json_t *late = freed(&trainer, 10000);
+    CAIRN_AUTO_JSON json_t *late = freed(&trainer, HANG_MS);
     EXPECT(durable != NULL && late != NULL);
 }
 
@@ -38,7 +38,7 @@ TEST(a_slab_is_not_given_back_while_a_request_carries_its_bytes) { /* Q20, uploa
     EXPECT(trainer_fail(&trainer, save.number, "enough"));
     CAIRN_AUTO_JSON json_t *early = freed(&trainer, LOOK_MS);
     EXPECT(early == NULL);
-    CAIRN_AUTO_JSON json_t *late = freed(&trainer, 10000);
+    CAIRN_AUTO_JSON json_t *late = freed(&trainer, HANG_MS);
     EXPECT(late != NULL);
 }
 

@@ -410,7 +410,7 @@ TEST(callers_beyond_the_descriptors_wait_without_a_spin_and_are_heard_later) { /
     EXPECT(count > 0 && count < CALLERS); /* a descriptor may have been free again meanwhile */
     REQUIRE(cairn_daemon_spare_files(&world.uploader, -1));
     for (size_t i = 0; i < CALLERS; i++)
-        EXPECT(heard[i] || is_welcome(&callers[i], 5000) || trainer_is_cut(&callers[i], 0));
+        EXPECT(heard[i] || is_welcome(&callers[i], HANG_MS) || trainer_is_cut(&callers[i], 0));
     for (size_t i = 0; i < CALLERS; i++) cairn_trainer_release(&callers[i]);
     expect_alive(&world, "job-1");
 }

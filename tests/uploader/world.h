@@ -71,7 +71,6 @@ bool world_open(struct cairn_up_world *world, const struct world_options *option
 #define FAULTY_WORLD(...)                                                                          \
     NEEDS_POINTS();                                                                                \
     WORLD_WITH(.fault = __VA_ARGS__)
-#define HANG_MS ((uint32_t)cairn_test_hang_ms())
 void cairn_up_world_release(struct cairn_up_world *world);
 /* Other rules for the S3 server; "" takes them away. */
 bool world_s3_rules(struct cairn_up_world *world, const char *rules);
