@@ -15,7 +15,7 @@ from . import _lib, errors
 from ._arrays import Pinned
 from ._place import common_job, local_place, place
 from ._saves import Save, Saving, await_staged
-from ._session import Session, known_or_made, log
+from ._session import Session, known_or_made, log, say
 from .checkpoint import Checkpoint, Row
 
 OnExists = Literal["error", "new-version", "supersede"]
@@ -61,8 +61,15 @@ class Run:
     def __enter__(self) -> Run:
         return self
 
-    def __exit__(self, *_: Any) -> None:
-        self.close()
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        """close(); an exception that ends the block stays that, and saves that failed are named on standard error."""
+        try:
+            self.close()
+        except errors.CairnError as failure:
+            if kind is None:
+                raise
+            for one in self._session.problems() or [failure]:
+                say(f"cairn: {one}")
 
     # ---- save ----
 
@@ -94,9 +101,13 @@ class Run:
         options = session.options(on_exists, when_busy, labels, meta, metrics, timeout, prepared)
         saving.verifies = background and verify_sources
         options.verify_sources = saving.verifies
-        session.submit(saving, lambda: session.stage(saving, prepared, options, background))
-        if not background:
-            await_staged(saving.save)
+
+        def submit() -> None:
+            session.submit(saving, lambda: session.stage(saving, prepared, options, background))
+        if background:
+            submit()
+        else:
+            await_staged(saving.save, submit)
         return saving.save
 
     def save(self, step: int, state: Any = None, *, timeout: float | None = None, **options: Any) -> Any:
@@ -313,9 +324,8 @@ class RawSave:
         if kind is not None:
             self._close_files()
             return
-        self._session.submit(self._saving, self._stage)
         try:
-            await_staged(self.save)
+            await_staged(self.save, lambda: self._session.submit(self._saving, self._stage))
         finally:
             self._close_files()
 

@@ -59,6 +59,8 @@ class SaveFuture(concurrent.futures.Future["Save"]):
             self._saving.told = True
             raise
         except concurrent.futures.TimeoutError:
+            if timeout is None:  # of a signal's handler
+                raise
             raise self._saving.late(timeout) from None
 
     def wait(self, timeout: float | None = None) -> Save:
@@ -147,11 +149,16 @@ class Save:
         return self._saving.cancel(reason)
 
 
-def await_staged(save: Save) -> None:
+def await_staged(save: Save, submit: Callable[[], None] | None = None) -> None:
+    """submit: what begins the save. Whatever a signal's handler raises in here, the caller may change its sources from then
+    on: half a copy is given up."""
     try:
+        if submit:
+            submit()
         save.staged.result()
-    except (KeyboardInterrupt, SystemExit):
-        save.cancel("interrupted")
+    except BaseException as error:
+        if not save.staged.done():
+            save.cancel(f"interrupted by {type(error).__name__}")
         raise
 
 

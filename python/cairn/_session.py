@@ -302,13 +302,13 @@ class Session:
         for saving in pending:
             about = f"cairn: step {saving.step} of run {self.name}"
             if saving.failure and not saving.told:
-                _say(f"{about} failed: {saving.failure}")
+                say(f"{about} failed: {saving.failure}")
             elif not saving.save.committed.done():
                 what = "the uploader goes on with it" if saving.save.staged.done() else "it was not staged and is lost"
-                _say(f"{about} is not committed at the end of this process; {what}")
+                say(f"{about} is not committed at the end of this process; {what}")
         for saving in self._failed:
             if saving not in pending and not saving.told:
-                _say(f"cairn: step {saving.step} of run {self.name} failed: {saving.failure}")
+                say(f"cairn: step {saving.step} of run {self.name} failed: {saving.failure}")
         with contextlib.suppress(errors.CairnError):
             self.finish(max(0.1, end - time.monotonic()))
 
@@ -335,7 +335,7 @@ def _library_versions() -> dict[str, Any]:
     return {"made_by": found}
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
     log.error("%s", line)
     with contextlib.suppress(Exception):
         print(line, file=sys.stderr, flush=True)

@@ -71,6 +71,55 @@ class Ends(package.Worlds):
         self.assertIn("KeyboardInterrupt", err)
         self.assertIn("is not committed at the end", err)
 
+    def test_what_a_signals_handler_raises_in_the_copy_gives_the_save_up(self):
+        """The loop goes on and changes its weights: half of them would be of the next step."""
+        for error in ("KeyboardInterrupt", "TimeoutError", "Own"):
+            with self.subTest(error=error):
+                out, _ = self.program(textwrap.dedent(BEGIN) + textwrap.dedent(f"""
+                    import signal, threading
+                    from cairn._run import session_of
+                    class Own(Exception):
+                        pass
+                    def handler(*_):
+                        raise {error}("of the handler")
+                    signal.signal(signal.SIGUSR1, handler)
+                    session, begun, goes_on = session_of(run), threading.Event(), threading.Event()
+                    copy = session.copy
+                    def late(saving):
+                        begun.set()
+                        goes_on.wait()
+                        copy(saving)
+                    session.copy = late
+                    def notify():
+                        begun.wait()
+                        os.kill(os.getpid(), signal.SIGUSR1)
+                    threading.Thread(target=notify).start()
+                    try:
+                        run.async_save(1, {{"x": big}})
+                    except {error} as error:
+                        print(error)
+                    big[:] = array.array("B", b"\1" * len(big))
+                    goes_on.set()
+                    try:
+                        run.close()
+                    except cairn.Cancelled as error:
+                        print(error.message.rpartition(": ")[2])
+                """), f"{self.name}-{error}")
+                self.assertEqual(out, f"of the handler\ninterrupted by {error}\n")
+                with self.world.run(f"{self.name}-{error}", read_only=True) as run:
+                    self.assertIsNone(run.latest())
+
+    def test_an_exception_in_a_runs_block_stays_that_where_a_save_has_failed(self):
+        _, err = self.program("""
+            import sys, cairn
+            with cairn.run(sys.argv[1]) as run:
+                run.save(1, {"x": 1})
+                run.async_save(1, {"x": 2}, background=True)
+                raise SystemExit(7)
+        """, self.name, status=7)
+        self.assertRegex(err, f"(?s)^cairn: .*step-exists; run {self.name}, step 1.*$")
+        self.assertNotIn("Traceback", err)
+
     def test_a_preemption_notice_is_seen_between_two_steps_and_harms_no_save(self):
         out, _ = self.python("""
             import signal
