@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from . import _lib
 from ._arrays import Local, Source, allocate, describe
-from ._state import Node, Unflatten, array_names, is_mapping, is_own, is_sequence, is_stateful, join
+from ._state import (Node, Unflatten, array_names, is_mapping, is_name_of, is_own, is_sequence, is_stateful,
+                     join)
 
 if TYPE_CHECKING:
     from ._version import Tensor, Version
@@ -152,7 +153,7 @@ class Loader:
             return self._into_dict(value, node, path, values)
         source = describe(value)
         if source is not None:
-            return self._into_array(value, source, path)
+            return self._into_array(value, source, self._name_of(node, path))
         if is_sequence(value):
             rows: list[Any] = node[1:] if isinstance(node, list) and node[0] in ("l", "u") else []
             if len(rows) == len(value) or not node:
@@ -174,6 +175,14 @@ class Loader:
         for name in array_names(node):
             self.used.add(self._known_as(name) or name)
         return values.build(node)
+
+    def _name_of(self, node: Node | None, path: str) -> str:
+        """What the array of a place in the state was saved as: the place's path, with a number where another one has that
+        path, too: `{"a.b": ..., "a": {"b": ...}}`."""
+        if not isinstance(node, list) or node[0] != "a":
+            return path
+        name = self._known_as(node[2])
+        return name if name is not None and is_name_of(name, path) else path
 
     def _into_array(self, value: Any, source: Source, path: str) -> Any:
         tensor = self.known.get(path)

@@ -20,6 +20,7 @@ from ._arrays import Local, Source, describe
 Node: TypeAlias = "dict[str, Any] | list[Any]"  # of the tree
 Plain: TypeAlias = "bool | int | float | str | dict[str, Any] | None"  # a value of VALUES
 TREE, VALUES = "cairn.tree", "cairn.values"
+_ROOT = "state"  # the name of a state that is one array
 _OWN = {TREE, VALUES}
 log = logging.getLogger("cairn")
 
@@ -66,12 +67,20 @@ class Flat:
         self._names: set[str] = set()
 
     def name(self, path: str) -> str:
-        name, number = path or "state", 1
+        """is_name_of() knows its names."""
+        own, number = path or _ROOT, 1
+        name = own
         while name in self._names or name in _OWN:
             number += 1
-            name = f"{path}~{number}"
+            name = f"{own}~{number}"
         self._names.add(name)
         return name
+
+
+def is_name_of(name: str, path: str) -> bool:
+    """Whether Flat.name() gives the name to an array with this path."""
+    own = path or _ROOT
+    return name == own or name.startswith(own + "~") and name[len(own) + 1:].isdigit()
 
 
 def _key(key: Any) -> str:

@@ -51,6 +51,26 @@ class Saves(package.Worlds):
         self.assertEqual((w.tolist(), inner.tolist(), state["inner"]["step"], state["inner"]["values"][0]),
                          ([1, 2], [3], 5, 1))
 
+    def test_arrays_whose_paths_read_alike_are_loaded_each_into_its_own_place(self):
+        run = self.opened()
+
+        def state(*values):
+            values = iter(values)
+            return {"a.b": floats(next(values)), "a": {"b": floats(next(values)), "b~2": floats(next(values))},
+                    "s": {0: floats(next(values)), "0": floats(next(values))}, "cairn.tree": floats(next(values))}
+
+        run.save(1, state(*range(1, 7)))
+        into = run.at(1).load(into=state(*[0] * 6))
+        new = run.at(1).load()
+        self.assertEqual(into, state(*range(1, 7)))
+        self.assertEqual(bytes(new["a.b"].data) + bytes(new["a"]["b"].data), floats(1, 2).tobytes())
+
+    def test_a_state_may_be_one_array(self):
+        run = self.opened()
+        run.save(1, floats(1, 2))
+        self.assertEqual(run.at(1).load(into=floats(0, 0)), floats(1, 2))
+        self.assertEqual(bytes(run.at(1).load().data), floats(1, 2).tobytes())
+
     def slabs(self):
         """Bytes of the memory for saves that this process has mapped."""
         with open("/proc/self/maps", encoding="utf-8") as maps:
