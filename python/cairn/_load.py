@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 import sys
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
@@ -230,12 +231,13 @@ class Loader:
     def _stateful(self, value: Any, node: Node | None, path: str, values: Unflatten | None) -> Any:
         """Its state is filled in place where it has one, and what it has none of yet is made; then it takes both. An
         optimizer before its first step is given the state that it will have, since its parts follow its parameters."""
+        give: Callable[[Any], object] = value.load_state_dict
         if "torch" in sys.modules:
             from . import _torch
             _torch.give_state(value)
-        state = value.state_dict()
-        filled = self._merged(state, node, path, values)
-        self.finish.append(lambda: value.load_state_dict(filled))
+            give = functools.partial(_torch.load_state, value)
+        filled = self._merged(value.state_dict(), node, path, values)
+        self.finish.append(lambda: give(filled))
         return value
 
     def _merged(self, state: Any, node: Node | None, path: str, values: Unflatten | None) -> Any:

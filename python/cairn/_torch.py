@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import inspect
 import itertools
 import math
 import re
@@ -252,8 +253,42 @@ def _name_of(members: list[int]) -> str:
 
 
 def give_state(value: Any) -> None:
-    """A step of an optimizer that changes no parameter, by which it makes its state."""
-    if not isinstance(value, torch.optim.Optimizer) or value.state:
+    """A step of an optimizer that changes no parameter, by which it makes its state. One that steps by a closure (LBFGS) has
+    its state made of what was saved."""
+    if not isinstance(value, torch.optim.Optimizer) or value.state or _needs_closure(value):
         return
     from torch.distributed.checkpoint import state_dict
-    getattr(state_dict, "_init_optim_state")(value)  # torch has no public name for it
+    parameters = _parameters(value)
+    gradients = [parameter.grad for parameter in parameters]
+    for parameter in parameters:
+        parameter.grad = None  # it makes no state where there are any
+    try:
+        getattr(state_dict, "_init_optim_state")(value)  # torch has no public name for it
+    finally:
+        for parameter, gradient in zip(parameters, gradients):
+            parameter.grad = gradient
+
+
+def _needs_closure(optimizer: torch.optim.Optimizer) -> bool:
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    return closure is not None and closure.default is inspect.Parameter.empty
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def load_state(value: Any, state: Any) -> None:
+    """value.load_state_dict(state). An optimizer of torch makes its state of the type that the parameters have; here it keeps
+    the type in which it was filled: moments in fp32 over parameters in bf16 stay fp32."""
+    value.load_state_dict(state)
+    if not isinstance(value, torch.optim.Optimizer) or not {"state", "param_groups"} <= state.keys():
+        return
+    numbers = [number for group in state["param_groups"] for number in group["params"]]
+    for number, parameter in zip(numbers, _parameters(value)):
+        own: dict[str, Any] = value.state.get(parameter, {})
+        for key, filled in state["state"].get(number, {}).items():
+            now = own.get(key)
+            if isinstance(now, torch.Tensor) and isinstance(filled, torch.Tensor) and now.dtype != filled.dtype \
+                    and now.shape == filled.shape:
+                own[key] = filled.to(now.device)
