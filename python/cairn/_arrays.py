@@ -41,7 +41,8 @@ def width(dtype: str) -> int:
     digits = "".join(letter for letter in dtype if letter.isdigit())
     bits = int(digits)
     if bits % 8:
-        raise errors.make(f"elements of type {dtype} are less than a byte", code="unsupported")
+        raise errors.make(f"elements of type {dtype} are less than a byte", code="unsupported",
+                          hint="pack them into bytes")
     return bits // 8
 
 
@@ -168,7 +169,8 @@ def _of_buffer(value: Any) -> Source:
     form = (view.format or "B").lstrip("@=<")
     dtype = _FORMATS.get(form)
     if not dtype:
-        raise errors.make(f"a buffer of format {view.format!r} has no element type here", code="unsupported")
+        raise errors.make(f"a buffer of format {view.format!r} has no element type here", code="unsupported",
+                          hint="give it as bytes, or as numbers of one type")
     strides = tuple(step // view.itemsize for step in view.strides or ())
     held = Pinned(view, writable=not view.readonly)
     shape = tuple(view.shape or ())
@@ -196,7 +198,8 @@ def _of_dlpack(value: Any) -> Source:
     table = _DLTensor.from_address(ctypes.pythonapi.PyCapsule_GetPointer(capsule, b"dltensor"))
     dtype = "BOOL" if table.code == 6 else f"{_DL_CODES.get(table.code, '?')}{table.bits}"
     if table.lanes != 1 or dtype not in NAMES:
-        raise errors.make(f"DLPack elements of code {table.code} and {table.bits} bits are not taken", code="unsupported")
+        raise errors.make(f"DLPack elements of code {table.code} and {table.bits} bits are not taken", code="unsupported",
+                          hint="view them as bytes, or convert them first")
     if table.device_type not in (*_DL_HOST, *_DL_CUDA):
         raise errors.make(f"memory of DLPack device {table.device_type} cannot be read", code="unsupported",
                           hint="copy it to the host first")
@@ -219,7 +222,8 @@ def _of_cuda_interface(value: Any) -> Source:
     form = str(told["typestr"])
     dtype = _CUDA_TYPES.get(form[1:])
     if not dtype or form[0] == ">":
-        raise errors.make(f"device elements of type {form!r} are not taken", code="unsupported")
+        raise errors.make(f"device elements of type {form!r} are not taken", code="unsupported",
+                          hint="view them as bytes, or convert them first")
     stream = told.get("stream") or 0
     if stream == _CUDA_PER_THREAD:
         raise errors.make("an array whose work is queued in the per-thread default stream is not taken", code="unsupported",
@@ -243,6 +247,13 @@ def of_numpy(value: Any) -> Source:
                   interface["data"][0], "numpy", value, writable=not interface["data"][1])
 
 
+def _is_plain_numpy(numpy: Any, value: Any) -> bool:
+    """Whether it is all in its elements: no scalar, which has no memory of its own, and no masked array."""
+    kind = value.dtype
+    return not (isinstance(value, (numpy.generic, numpy.ma.MaskedArray)) or kind.hasobject or kind.kind in "USMm"
+                or kind.type is numpy.void)
+
+
 def describe(value: Any) -> Source | None:
     """None: it is no array."""
     torch = sys.modules.get("torch")
@@ -251,9 +262,7 @@ def describe(value: Any) -> Source | None:
         return _torch.describe(value)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
-        if value.dtype.hasobject or value.dtype.names:
-            return None
-        return of_numpy(numpy.asarray(value))
+        return of_numpy(numpy.asarray(value)) if _is_plain_numpy(numpy, value) else None
     jax = sys.modules.get("jax")
     if jax is not None and isinstance(value, jax.Array):
         from . import jax as of_jax

@@ -101,7 +101,10 @@ def _described(value: Any, path: str, how: Any) -> Any:
     try:
         return how(value)
     except errors.CairnError as error:
-        raise errors.make(f"{path}: {error.message}", code=error.code, hint=error.hint) from None
+        raise errors.make(f"{path or _ROOT}: {error.message}", code=error.code, hint=error.hint) from None
+    except (NotImplementedError, RuntimeError, ValueError) as error:  # torch refuses to say where its elements lie
+        raise errors.make(f"{path or _ROOT}: a {type(value).__name__} is not taken: {error}", code="invalid",
+                          hint="leave it out of the state, or save the tensors that it is made of") from error
 
 
 def _walk(flat: Flat, value: Any, path: str, own: bool) -> Node:
@@ -146,7 +149,7 @@ def _walk_dict(flat: Flat, value: Mapping[Any, Any], path: str, own: bool) -> No
     rows: list[list[Node]] = []
     for key, entry in value.items():
         if not (key is None or isinstance(key, (bool, int, float, str))):
-            raise errors.make(f"{path}: a key of {type(key).__name__} is not taken", code="invalid",
+            raise errors.make(f"{path or _ROOT}: a key of {type(key).__name__} is not taken", code="invalid",
                               hint="keys are texts, numbers, booleans or None")
         rows.append([_plain(flat, key), _walk(flat, entry, join(path, key), own)])
     return ["d", *rows]
@@ -186,14 +189,24 @@ def _plain(flat: Flat, value: Any) -> Node:
     return ["v", len(flat.values) - 1]
 
 
+def _number_of(value: Any) -> bool | int | float | complex | None:
+    """A complex number, or one of NumPy's, as Python has it; None: it is no such number."""
+    numpy: Any = sys.modules.get("numpy")
+    number = value.item() if numpy is not None and isinstance(value, numpy.generic) else value
+    return number if isinstance(number, (bool, int, float, complex)) else None
+
+
 def _other(flat: Flat, value: Any, path: str) -> Node:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, (torch.dtype, torch.device)):
         flat.values.append({type(value).__name__: str(value)})
         return ["v", len(flat.values) - 1]
-    if isinstance(value, complex):
-        flat.values.append({"complex": [value.real.hex(), value.imag.hex()]})
+    number = _number_of(value)
+    if isinstance(number, complex):
+        flat.values.append({"complex": [number.real.hex(), number.imag.hex()]})
         return ["v", len(flat.values) - 1]
+    if number is not None:
+        return _plain(flat, number)
     name = flat.name(path)
     try:
         flat.items[name] = pickle.dumps(value)

@@ -29,7 +29,8 @@ def dtype_name(dtype: torch.dtype) -> str:
 def dtype_of(stored: str) -> torch.dtype:
     found = getattr(torch, NAMES.get(stored, "none"), None)
     if not isinstance(found, torch.dtype):
-        raise errors.make(f"torch has no element type {stored}", code="unsupported")
+        raise errors.make(f"torch has no element type {stored}", code="unsupported",
+                          hint="a newer torch may have it; tensor(name, kind=\"numpy\") needs none")
     return found
 
 
@@ -55,17 +56,20 @@ def describe_plain(tensor: torch.Tensor) -> Source:
     if name and tensor.is_cpu and tensor.layout is torch.strided and not (tensor.is_conj() or tensor.is_neg()):
         shape = tuple(tensor.shape)
         stride = None if tensor.is_contiguous() or contiguous(shape, tensor.stride()) else tensor.stride()
-        return Source(name, shape, stride, tensor.data_ptr(), "torch", tensor)
+        pointer = tensor.data_ptr()
+        if pointer or not tensor.numel():
+            return Source(name, shape, stride, pointer, "torch", tensor)
     return _describe_other(tensor)
 
 
 def _describe_other(tensor: torch.Tensor) -> Source:
     """On a device, of a type that is met for the first time, or what is not taken as it is."""
     if tensor.layout != torch.strided or tensor.is_quantized:
-        raise errors.make("a sparse or quantized tensor is not taken", code="unsupported",
-                          hint="save its parts (indices and values, int_repr and scale)")
+        raise errors.make("a sparse, nested or quantized tensor is not taken", code="unsupported",
+                          hint="save its parts (indices and values, values and offsets, int_repr and scale)")
     if tensor.is_meta:
-        raise errors.make("a tensor of the meta device has no elements", code="invalid")
+        raise errors.make("a tensor of the meta device has no elements", code="invalid",
+                          hint="materialize it first: module.to_empty(device=...), then load or initialize it")
     writable = True
     if tensor.is_conj() or tensor.is_neg():
         tensor, writable = tensor.detach().resolve_conj().resolve_neg(), False
@@ -76,10 +80,12 @@ def _describe_other(tensor: torch.Tensor) -> Source:
     elif not tensor.is_cpu:
         raise errors.make(f"memory of device {tensor.device} cannot be read", code="unsupported",
                           hint="copy it to the host first: tensor.cpu()")
-    shape = tuple(tensor.shape)
+    shape, pointer = tuple(tensor.shape), tensor.data_ptr()
+    if not pointer and tensor.numel():
+        raise errors.make(f"a {type(tensor).__name__} has no memory of its own", code="unsupported",
+                          hint="save the tensors that it is made of, or what it stands for: tensor.dequantize()")
     stride = None if tensor.is_contiguous() or contiguous(shape, tensor.stride()) else tensor.stride()
-    return Source(dtype_name(tensor.dtype), shape, stride, tensor.data_ptr(), "torch", tensor, memory, stream,
-                  writable=writable)
+    return Source(dtype_name(tensor.dtype), shape, stride, pointer, "torch", tensor, memory, stream, writable=writable)
 
 
 # ---- DTensor ----

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # ctest: labels=torch seconds=10 rooms=python,client,uploader,server
-"""States as programs have them, loaded into what is there: optimizers of torch of every kind."""
+"""States as programs have them, loaded into what is there: optimizers of torch of every kind, NumPy's scalars and masked
+arrays; and the sentence about a tensor that has no elements in memory."""
 import copy
 
 import package
+import cairn
 
 
 class Optimizers(package.Worlds):
@@ -83,6 +85,49 @@ class Optimizers(package.Worlds):
         _, second = self.made(Precise, torch.bfloat16, 2)
         run.at(1).load(into={"optimizer": second})
         self.same(first.state_dict(), second.state_dict())
+
+
+class Odd(package.Worlds):
+    needs = ("torch", "numpy")
+
+    def test_scalars_and_masked_arrays_of_numpy_come_back(self):
+        import numpy
+        state = {"best": numpy.float32(1.5), "epoch": numpy.int64(3), "done": numpy.bool_(True), "c": numpy.complex64(1 + 2j),
+                 "masked": numpy.ma.masked_array([1.0, 2.0], [True, False]), "words": numpy.array(["a", "b"])}
+        run = self.opened()
+        save = run.async_save(1, state)
+        save.result(60)
+        self.assertEqual(save.pickled, ["masked", "words"])
+        into = {"best": numpy.float32(0), "epoch": numpy.int64(0), "done": numpy.bool_(False), "c": numpy.complex64(0),
+                "masked": numpy.ma.masked_array([0.0, 0.0]), "words": numpy.array(["", ""])}
+        for found in (run.at(1).load(weights_only=False), run.at(1).load(into=into, weights_only=False)):
+            self.assertEqual([found[name] for name in ("best", "epoch", "done", "c")], [1.5, 3, True, 1 + 2j])
+            self.assertEqual((found["masked"].mask.tolist(), found["words"].tolist()), ([True, False], ["a", "b"]))
+
+    def test_a_tensor_without_elements_in_memory_is_named(self):
+        import torch
+
+        class Wrapper(torch.Tensor):  # as those of torchao are
+            @staticmethod
+            def __new__(cls, inner):
+                return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=torch.float32)
+
+            def __init__(self, inner):
+                self.inner = inner
+
+            @classmethod
+            def __torch_dispatch__(cls, function, types, arguments=(), named=None):
+                raise NotImplementedError(function)
+
+        run = self.opened()
+        for value, said in ((Wrapper(torch.ones(2)), "a Wrapper has no memory of its own"),
+                            (torch.nn.parameter.UninitializedParameter(), "a UninitializedParameter is not taken: Attempted"),
+                            (torch.empty(2, device="meta"), "a tensor of the meta device has no elements"),
+                            (torch.eye(2).to_sparse(), "a sparse, nested or quantized tensor is not taken")):
+            with self.subTest(said=said), self.assertRaises(cairn.CairnError) as caught:
+                run.save(1, {"model": {"w": value}})
+            self.assertIn(f"model.w: {said}", str(caught.exception))
+            self.assertNotIn("of one release", caught.exception.hint)
 
 
 if __name__ == "__main__":
