@@ -221,9 +221,11 @@ class CairnFileSystem(AbstractFileSystem):
                 return io.BytesIO(writing.read(file))
             return io.BufferedReader(ReadFile(self._shard(path)), 1 << 20)
         if mode not in ("wb", "xb"):
-            raise errors.make(f"mode {mode!r}: a file is written whole (wb) or read (rb)", code="unsupported")
+            raise errors.make(f"mode {mode!r}: a file is written whole (wb) or read (rb)", code="unsupported",
+                              hint="read it, and write what it shall be to another step")
         if not file:
-            raise IsADirectoryError(f"cairn://{self._strip_protocol(path)}")
+            raise IsADirectoryError(f"cairn://{self._strip_protocol(path)}: a file is written below a step: "
+                                    "cairn://project/run/STEP/FILE")
         writing = self._writing(run, ref, make=True)
         assert writing
         if self._intrans and writing not in self._in_transaction:
@@ -302,7 +304,8 @@ class CairnFileSystem(AbstractFileSystem):
         writing = self._writing(run, ref)
         if (run, ref) != (to_run, to_ref) or not writing or not name or not to_name:
             raise errors.make(f"cairn://{self._strip_protocol(path1)} to cairn://{self._strip_protocol(path2)}: a file "
-                              "moves within a checkpoint that is being written", code="unsupported")
+                              "moves within a checkpoint that is being written", code="unsupported",
+                              hint="copy it, and remove the checkpoint that has it")
         writing.rename(name, to_name)
         if name.endswith(".tmp") and not writing.transaction:
             writing.commit()
@@ -313,6 +316,8 @@ class CairnFileSystem(AbstractFileSystem):
         self.mv(path1, path2)
 
     def cp_file(self, path1: Any, path2: Any, **options: Any) -> None:
+        if self.info(path1)["type"] == "directory":  # one that is copied with all that is in it, and needs no making
+            return
         with self.open(path1, "rb") as source, self.open(path2, "wb") as to:
             while data := source.read(16 << 20):
                 to.write(data)

@@ -70,6 +70,18 @@ class Fsspec(package.Worlds):
         with self.assertRaisesRegex(cairn.CairnError, "a checkpoint of tensors"):
             self.put("1/a", b"a", of=f"cairn://{self.name}-tensors")
 
+    def test_a_folder_is_copied_to_another_step(self):
+        self.put("1/a", b"a")
+        self.put("1/deep/b", b"bb")
+        self.fs.cp(f"{self.url}/1/", f"{self.url}/2/", recursive=True)
+        self.assertEqual(self.files(2), {"a": b"a", "b": b"bb"})
+
+    def test_a_url_or_mode_that_cannot_be_written_says_what_can(self):
+        with self.assertRaisesRegex(IsADirectoryError, "a file is written below a step: cairn://project/run/STEP/FILE"):
+            self.fs.open(f"{self.url}/model.pt", "wb")
+        with self.assertRaisesRegex(cairn.CairnError, "written whole.*write what it shall be to another step"):
+            self.fs.open(f"{self.url}/1/a", "ab")
+
     def test_files_of_one_step_that_threads_write_at_once_are_all_there(self):
         failed = []
 
