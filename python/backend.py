@@ -16,8 +16,12 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-import tomllib
 import zipfile
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # Python 3.10
+    import tomli as tomllib
 
 TREE = pathlib.Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((TREE / "pyproject.toml").read_text())["project"]
