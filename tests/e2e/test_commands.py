@@ -179,7 +179,7 @@ class Commands(unittest.TestCase):
         for words, member in ((("ls",), "/items"), (("nodes",), "/node"),
                               (("ls", "c/run"), "/version"), (("show", "c/run"), "/step"),
                               (("get", "c/run"), "/step"), (("resume", "c/run"), "/step"),
-                              (("wait", "c/run"), "/step"), (("rm", "c/run@latest"), "/step"),
+                              (("wait", "c/run"), "/step"), (("rm", "c/run@latest", "--yes"), "/step"),
                               (("reconcile", "c/run"), "/frozen")):
             said = self.world.cairn(*words, "--server", url, status=1).stderr
             self.assertIn(f"the server's answer: {member}: ", said, words)
