@@ -46,7 +46,7 @@ def finish(started, status=0):
     told = []
     for process, _ in started:
         try:
-            process.wait(package.HANG_S)
+            process.wait(package.JOB_S)
         except subprocess.TimeoutExpired:
             for other, _ in started:
                 other.kill()

@@ -29,7 +29,7 @@ reveal_type(cairn.dcp.save({}, run, 1))
 
 def pyright(*words, **options):
     done = subprocess.run([sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, *words],
-                          capture_output=True, text=True, timeout=package.HANG_S, check=False, **options)
+                          capture_output=True, text=True, timeout=package.JOB_S, check=False, **options)
     return json.loads(done.stdout)
 
 

@@ -74,7 +74,7 @@ class Wheel(unittest.TestCase):
 
     @classmethod
     def run_it(cls, *words, status=0, **options):
-        done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=package.HANG_S, check=False,
+        done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=package.JOB_S, check=False,
                               **{"env": cls.env, **options})
         if done.returncode != status:
             raise AssertionError(f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}")
@@ -201,7 +201,7 @@ class Wheel(unittest.TestCase):
         def refused(where, prefix=(), **variables):
             """What doctor says of its first request, which fails where the store's certificate is not believed."""
             done = subprocess.run([*map(str, (*prefix, *command))], capture_output=True, text=True, check=False,
-                                  timeout=package.HANG_S, env={**env, **variables})
+                                  timeout=package.JOB_S, env={**env, **variables})
             found = {one["check"]: one for one in json.loads(done.stdout)["findings"]}
             said = found.get("requests", {}).get("text", "")
             self.assertEqual(bool(said), "put" not in found, (where, found))
