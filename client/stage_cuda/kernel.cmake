@@ -3,9 +3,10 @@
 # of the oldest one, which the driver compiles for every other. It is not compressed, since drivers
 # read only what toolkits of their time wrote. nvcc takes some releases of the host's compiler only:
 # what it takes is tried once; where it takes none, the plug-in is built without kernels: CMake warns of it and tries
-# again the next time, and the plug-in says so when a kernel is needed.
+# again the next time, and the plug-in says so when a kernel is needed. It takes a core 17 s for all devices, so the
+# builds below build/ share one image, whose name tells what it was made of.
 set(kernel ${CMAKE_SOURCE_DIR}/client/stage_cuda/kernel.cu)
-set(image ${CMAKE_BINARY_DIR}/cairn_cuda_kernel.fatbin)
+set(kernel_sources ${kernel} ${CMAKE_SOURCE_DIR}/client/stage_cuda/kernel.h ${CMAKE_SOURCE_DIR}/formats/rounded.h)
 set(CAIRN_CUDA_ARCHITECTURES "70;75;80;86;89;90;100;120" CACHE STRING "Compute capabilities that the kernels are compiled for")
 if(CAIRN_CUDA_KERNELS)
   find_program(CAIRN_NVCC nvcc HINTS /usr/local/cuda/bin)
@@ -40,10 +41,30 @@ if(CAIRN_CUDA_KERNELS AND CAIRN_NVCC AND NOT DEFINED CAIRN_NVCC_ARGUMENTS)
   endif()
 endif()
 if(CAIRN_CUDA_KERNELS AND CAIRN_NVCC AND CAIRN_NVCC_ARGUMENTS)
+  execute_process(COMMAND ${CAIRN_NVCC} --version OUTPUT_VARIABLE made_of ERROR_QUIET)
+  string(APPEND made_of "${CAIRN_NVCC_ARGUMENTS}")
+  foreach(source ${kernel_sources})
+    file(SHA256 ${source} sum)
+    string(APPEND made_of ${sum})
+  endforeach()
+  string(SHA256 made_of "${made_of}")
+  string(SUBSTRING ${made_of} 0 16 made_of)
+  set(images ${CMAKE_BINARY_DIR})
+  string(FIND ${CMAKE_BINARY_DIR} ${CMAKE_SOURCE_DIR}/build/ below)
+  if(below EQUAL 0)
+    set(images ${CMAKE_SOURCE_DIR}/build/kernels)
+  endif()
+  set(image ${images}/${made_of}.fatbin)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${kernel_sources})
+  # Ninja runs this in each build, since it knows no file that another one made. By way of a name of this build's own:
+  # two may be at it at once.
+  set(make_image [[test -e "$1" ||
+    (image=$1 && part=$2 && shift 2 && "$@" -o "$part" && mkdir -p "${image%/*}" && mv "$part" "$image")]])
+  string(REPLACE "\n" "" make_image ${make_image})
   add_custom_command(OUTPUT ${image}
-    COMMAND ${CAIRN_NVCC} ${CAIRN_NVCC_ARGUMENTS} -o ${image} ${kernel}
-    DEPENDS ${kernel} ${CMAKE_SOURCE_DIR}/client/stage_cuda/kernel.h
-    ${CMAKE_SOURCE_DIR}/formats/rounded.h VERBATIM)
+    COMMAND sh -c ${make_image} make-image ${image} ${CMAKE_BINARY_DIR}/CMakeFiles/image.fatbin
+    ${CAIRN_NVCC} ${CAIRN_NVCC_ARGUMENTS} ${kernel}
+    COMMENT "Kernels for CUDA" VERBATIM)
   set_source_files_properties(client/stage_cuda/lane.c PROPERTIES OBJECT_DEPENDS ${image}
     COMPILE_DEFINITIONS CAIRN_CUDA_IMAGE_FILE="${image}")
 endif()
