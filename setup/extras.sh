@@ -151,7 +151,7 @@ cairn_extras_frameworks_get() { # PYTHON
             verl) more=(--no-deps) ;;
         esac
         log=$(mktemp)
-        DS_BUILD_OPS=0 timeout 300 "$1" -m pip install --quiet --disable-pip-version-check "${more[@]}" "${one#*=}" \
+        DS_BUILD_OPS=0 timeout 1800 "$1" -m pip install --quiet --disable-pip-version-check "${more[@]}" "${one#*=}" \
             "${cairn_extras_torch[0]}" >"$log" 2>&1 ||
             printf '%s: SKIPPED: no %s: %s\n' "$cairn_setup_name" "${one%%=*}" "$(tail -1 "$log")"
         rm -f "$log"
