@@ -60,6 +60,8 @@ class Ends(package.Worlds):
     def test_ctrl_c_ends_a_wait_at_once_and_the_save_goes_on(self):
         process = subprocess.Popen(
             [sys.executable, "-c", textwrap.dedent(BEGIN) + textwrap.dedent("""
+                import signal
+                signal.signal(signal.SIGINT, signal.default_int_handler)  # which nohup and a shell's `&` may have had ignored
                 save = run.async_save(1, {"x": 1})
                 print("waits", flush=True)
                 save.result()
