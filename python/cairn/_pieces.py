@@ -185,6 +185,7 @@ class Prepared:
 
     def __init__(self, held: Any, pieces: Pieces, items: dict[str, Any], values: list[Any], pickled: list[str]) -> None:
         self.held, self.pieces, self.pickled = held, pieces, pickled
+        self.is_empty = not (pieces.count or items or values)
         self.items: dict[str, Any] = {**items, TREE: pieces.tree, VALUES: dump(values)}
         self.item_bytes = sum(len(data) for data in self.items.values())
         self.bytes = pieces.needed(len(self.items), self.item_bytes)

@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import time
+import warnings
 from collections.abc import Generator, Mapping
 from typing import Any, Literal
 
@@ -21,6 +22,8 @@ from .checkpoint import Checkpoint, Row
 OnExists = Literal["error", "new-version", "supersede"]
 WhenBusy = Literal["wait", "skip", "error"]
 _TIMEOUT_S = 60.0
+# Of run.save(step): a state that is None is a mistake of the caller's, such as a function without its return.
+_RAW: Any = object()
 _RAW_PADDING_BYTES = 64
 # How long a lease that was given back may still be known to the server.
 _RELEASE_S = 2.0
@@ -37,6 +40,12 @@ def parse_name(name: str) -> tuple[str, str | None]:
     if len(rest.split("/")) != 2 or not all(rest.split("/")):
         raise errors.make(f"{name!r} names no run", code="invalid", hint="a run is `project/run`")
     return rest, ref
+
+
+def warn_empty(run: Run, step: int, why: str, stacklevel: int) -> None:
+    """A rank of several may have nothing of its own; a job of one rank that saves nothing has made a mistake, and the
+    empty checkpoint is what it would resume from."""
+    warnings.warn(f"run {run.name} step {step}: the checkpoint is empty, because {why}", RuntimeWarning, stacklevel + 1)
 
 
 class Run:
@@ -89,10 +98,15 @@ class Run:
         session = self._session
         session.alive(write=True)
         session.check()
+        if state is None:
+            raise errors.make(f"step {step}: the state is None, so there is nothing to save", code="invalid", run=self.name,
+                              step=step, rank=self.rank, hint="a rank that has nothing of its own saves {}")
         if when_busy == "error" and session.is_sending():
             raise errors.make(f"step {step}: an earlier save is still being sent", code="slow-down", retryable=True,
                               run=self.name, step=step, rank=self.rank)
         prepared = session.prepare(state)
+        if prepared.is_empty and self.world_size == 1:
+            warn_empty(self, step, "the state has no tensor and no value", 3)
         saving = Saving(session, step)
         saving.save.pickled = prepared.pickled
         if prepared.pickled:
@@ -110,10 +124,10 @@ class Run:
             await_staged(saving.save, submit)
         return saving.save
 
-    def save(self, step: int, state: Any = None, *, timeout: float | None = None, **options: Any) -> Any:
+    def save(self, step: int, state: Any = _RAW, *, timeout: float | None = None, **options: Any) -> Any:
         """With a state: async_save that waits for the commit. Without: a save of raw bytes under names,
         `with run.save(step) as ck: ck.put(name, data)`."""
-        if state is None:
+        if state is _RAW:
             return RawSave(self, step, timeout=timeout, **options)
         save = self.async_save(step, state, **options)
         save.committed.result(timeout)
@@ -289,6 +303,8 @@ session_of = _Inside.session_of
 class RawSave:
     """Bytes and files under names of the caller's choice: the checkpoint of a program that keeps its own format."""
 
+    _ended = True  # where __init__ raises, there is nothing to warn of
+
     def __init__(self, run: Run, step: int, *, timeout: float | None = None, on_exists: OnExists = "error",
                  when_busy: WhenBusy = "wait", **told: Any) -> None:
         self.run, self._session = run, session_of(run)
@@ -300,13 +316,22 @@ class RawSave:
         self.save: Save = self._saving.save
         self._options = self._session.options(on_exists, when_busy, told.get("labels"), told.get("meta"), told.get("metrics"),
                                               timeout)
+        self._ended = False
+
+    def __del__(self) -> None:
+        if not self._ended:
+            self._close_files()
+            warnings.warn(f"run {self.run.name} step {self.save.step}: nothing is saved, because run.save(step) without a state "
+                          "is a block: `with run.save(step) as raw: raw.put(name, data)`", RuntimeWarning, stacklevel=2)
 
     def put(self, name: str, data: Any) -> None:
         """Any object with the buffer protocol; it must not change until the block ends."""
+        self._check_new(name)
         self._parts[name] = Pinned(data)
 
     def put_file(self, name: str, path: Any) -> None:
         """A file, which is not read into memory; it must not change until the save is durable."""
+        self._check_new(name)
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._files[name] = fd, os.fstat(fd).st_size
 
@@ -314,16 +339,26 @@ class RawSave:
         """The files below it, by their paths in it: what a framework that knows folders only has written. The mark of a
         folder that was fetched is not one of them."""
         from ._folders import MARK
+        if not os.path.isdir(folder):  # a mistyped one would be an empty checkpoint
+            kind = NotADirectoryError if os.path.exists(folder) else FileNotFoundError
+            raise kind(f"{folder}: no folder to save as step {self.save.step} of run {self.run.name}")
         for path in sorted(path for path in pathlib.Path(folder).rglob("*") if path.is_file() and path.name != MARK):
             self.put_file(str(path.relative_to(folder)), path)
+
+    def _check_new(self, name: str) -> None:
+        if name in self._parts or name in self._files:
+            raise errors.make(f"step {self.save.step}: {name} is given twice", code="invalid", **self._saving.context())
 
     def __enter__(self) -> RawSave:
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self._ended = True
         if kind is not None:
             self._close_files()
             return
+        if not (self._parts or self._files) and self.run.world_size == 1:
+            warn_empty(self.run, self.save.step, "nothing was put into it", 3)
         try:
             await_staged(self.save, lambda: self._session.submit(self._saving, self._stage))
         finally:

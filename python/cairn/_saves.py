@@ -50,7 +50,15 @@ class SaveFuture(concurrent.futures.Future["Save"]):
         self._saving = saving
         self.set_running_or_notify_cancel()
 
+    def _check_begun(self) -> None:
+        """To wait for the save of a block inside the block, or after one that an exception has ended, would last for ever."""
+        if not self._saving.begun:
+            raise errors.make(f"step {self._saving.step}: this save has not begun", code="invalid",
+                              hint="it begins at the end of its `with` block, if no exception ends that",
+                              **self._saving.context())
+
     def result(self, timeout: float | None = None) -> Save:
+        self._check_begun()
         if self is self._saving.save.staged:
             self._saving.fence()
         try:
@@ -67,6 +75,7 @@ class SaveFuture(concurrent.futures.Future["Save"]):
         return self.result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._check_begun()
         found = super().exception(timeout)
         if found is not None:
             self._saving.told = True
@@ -84,6 +93,7 @@ class SaveFuture(concurrent.futures.Future["Save"]):
             self.set_exception(error)
 
     def __await__(self) -> Generator[Any, None, Save]:
+        self._check_begun()
         return asyncio.wrap_future(self).__await__()
 
 
@@ -171,6 +181,7 @@ class Saving:
         self.handle: ctypes.c_void_p | None = None
         self.cancelled: str | None = None
         self.failure: errors.CairnError | None = None
+        self.begun = False  # it is in its session's thread, or was there
         self.told = False  # the caller knows of the failure
         self.held: Any = None  # what libcairn reads until the copy is whole
         self.copied: Callable[[], None] | None = None

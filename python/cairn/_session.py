@@ -176,6 +176,7 @@ class Session:
     # ---- the thread that stages ----
 
     def submit(self, saving: Saving, job: Callable[[], None]) -> None:
+        saving.begun = True
         with self._lock:
             self.saves.add(saving)
         self._post(lambda: self._guarded(saving, job))

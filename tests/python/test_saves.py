@@ -226,6 +226,58 @@ class Saves(package.Worlds):
         stale = [event["step"] for event in events if event["event"] == "checkpoint.stale"]
         self.assertEqual(stale, [5, 6, 7])
 
+    def test_a_state_that_is_none_is_refused_and_an_empty_one_warned_of(self):
+        run = self.opened()
+        for save in (run.save, run.async_save):
+            with self.assertRaisesRegex(cairn.Invalid, "step 1: the state is None"):
+                save(1, None)
+        self.assertIsNone(run.latest())
+        for step, state in enumerate(({}, {"model": {}, "optimizer": {"state": {}, "groups": []}}), 1):
+            with self.assertWarnsRegex(RuntimeWarning, f"step {step}: the checkpoint is empty, because the state has no"):
+                run.save(step, state)
+            self.assertEqual(run.at(step).load(), state)
+        with self.assertWarnsRegex(RuntimeWarning, "step 3: the checkpoint is empty, because nothing was put into it"):
+            with run.save(3):
+                pass
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            run.save(4, {"model": {}, "step": 4})
+            with self.world.run(self.name + "-two", world_size=2, rank=1, job="job-1") as other:
+                save = other.async_save(1, {})               # a rank of several may have nothing of its own
+                save.cancel()
+                self.assertIsInstance(save.committed.exception(package.HANG_S), cairn.Cancelled)
+
+    def test_a_raw_save_that_saves_nothing_says_so(self):
+        run = self.opened()
+        with self.assertWarnsRegex(RuntimeWarning, "step 1: nothing is saved, because .* is a block"):
+            raw = run.save(1)
+            raw.put("a", b"a")
+            with self.assertRaisesRegex(cairn.Invalid, "this save has not begun"):
+                raw.committed.result(5)
+            with self.assertRaisesRegex(cairn.Invalid, "this save has not begun"):
+                asyncio.run(asyncio.wait_for(raw.save, 5))
+            del raw
+        with self.assertRaisesRegex(FileNotFoundError, "none: no folder to save as step 2"):
+            with run.save(2) as raw:
+                raw.put_folder(self.folder / "none")
+        with self.assertRaisesRegex(cairn.Invalid, "this save has not begun"):
+            raw.committed.exception(5)
+        self.assertIsNone(run.latest())
+
+    def test_a_name_that_is_given_twice_is_refused_by_the_call_that_gives_it(self):
+        path = self.folder / "twice"
+        path.write_bytes(b"file")
+        with self.opened().save(1) as raw:
+            raw.put("a", b"a")
+            raw.put_file("b", path)
+            for again in (lambda: raw.put("a", b"other"), lambda: raw.put_file("a", path), lambda: raw.put("b", b""),
+                          lambda: raw.put_file("b", path)):
+                with self.assertRaisesRegex(cairn.Invalid, "step 1: [ab] is given twice"):
+                    again()
+        raw.committed.result(package.HANG_S)
+        found = raw.run.at(1)
+        self.assertEqual((found.shard("a").read(), found.shard("b").read()), (b"a", b"file"))
+
     def test_a_step_that_is_there_is_refused_by_its_name(self):
         run = self.opened()
         run.save(5, {"x": 1})
