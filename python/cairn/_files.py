@@ -14,7 +14,9 @@ from __future__ import annotations
 import io
 import os
 import re
+import sys
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -54,6 +56,7 @@ class WriteFile(io.RawIOBase):
         self._folder, self.name, self.mode = folder, name, "wb"
         self._fd = os.memfd_create(f"cairn:{name[-200:]}", os.MFD_CLOEXEC)
         self._discarded = False
+        self._handled = sys.exc_info()[1]  # a file may be written where an exception is handled
 
     def writable(self) -> bool:
         return True
@@ -91,6 +94,13 @@ class WriteFile(io.RawIOBase):
     def close(self) -> None:
         if self.closed:
             return
+        raised, handled, self._handled = sys.exc_info()[1], self._handled, None  # whose frames hold what was saved
+        if raised is not None and raised is not handled and not self._discarded:
+            # The end of a block of fsspec.open(), and of a text or compressed file, calls close() whether or not there was an
+            # exception: half a file would be committed.
+            self._discarded = True
+            warnings.warn(f"cairn://{self._folder.run.name}/{self._folder.name}/{self.name} is not saved, because it is closed "
+                          f"while {type(raised).__name__} is raised or handled", RuntimeWarning, stacklevel=2)
         super().close()
         if self._discarded:
             os.close(self._fd)
@@ -216,6 +226,12 @@ class Folder:
     def size(self, name: str) -> int | None:
         fd = self.files.get(name)
         return None if fd is None else os.fstat(fd).st_size
+
+    def modified(self, name: str) -> float | None:
+        """When the file, or the newest one below a folder of this name ("" for all), was written; None: there is none."""
+        with self._lock:
+            return max((os.fstat(fd).st_mtime for known, fd in self.files.items()
+                        if not name or known == name or known.startswith(name + "/")), default=None)
 
     def read(self, name: str) -> bytes:
         return os.pread(self.files[name], os.fstat(self.files[name]).st_size, 0)

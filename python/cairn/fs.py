@@ -7,6 +7,7 @@ once, when it is committed; _files.py says when that is."""
 from __future__ import annotations
 
 import ctypes
+import datetime
 import io
 from collections.abc import Callable
 from typing import Any, cast
@@ -49,6 +50,14 @@ class ReadFile(io.RawIOBase):
             self._shard.read(self._at, count, out=view[:count])
         self._at += count
         return count
+
+
+class BufferedFile(io.BufferedReader):
+    """What open() gives for reading, with the size that fsspec's own files have: read_block() and its caches ask for it."""
+
+    def __init__(self, file: ReadFile) -> None:
+        super().__init__(file, 1 << 20)
+        self.size = file.size
 
 
 class CairnFileSystem(AbstractFileSystem):
@@ -125,6 +134,8 @@ class CairnFileSystem(AbstractFileSystem):
             size = writing.size(file)
             if size is not None:
                 return {"name": own, "size": size, "type": "file"}
+            if writing.modified(file) is not None:
+                return {"name": own, "size": 0, "type": "directory"}
         with self._version(run, ref, look=True) as found:
             if not file:
                 return {"name": own, "size": 0, "type": "directory", "version": found.id, "step": found.step}
@@ -132,7 +143,7 @@ class CairnFileSystem(AbstractFileSystem):
             if file in objects:
                 return {"name": own, "size": objects[file].bytes, "type": "file", "version": found.id}
             if any(name.startswith(file + "/") for name in objects):
-                return {"name": own, "size": 0, "type": "directory"}
+                return {"name": own, "size": 0, "type": "directory", "version": found.id}
         raise FileNotFoundError(f"cairn://{own}")
 
     def exists(self, path: Any, **options: Any) -> bool:
@@ -142,6 +153,23 @@ class CairnFileSystem(AbstractFileSystem):
             return True
         except FileNotFoundError:
             return False
+
+    def modified(self, path: Any) -> datetime.datetime:
+        """When the checkpoint that has it was saved: a committed one does not change. Of a file that is not committed yet:
+        when it was written."""
+        run, ref, file = self._split(path)
+        version = self.info(path).get("version")
+        row = self._run(run).find(version) if version else None
+        if row:
+            return datetime.datetime.fromisoformat(row.saved_at.replace("Z", "+00:00"))
+        writing = self._writing(run, ref) if ref else None
+        written = writing.modified(file) if writing else None
+        if written is None:
+            raise errors.make(f"cairn://{self._strip_protocol(path)} has no time", code="unsupported",
+                              hint="checkpoints and their files have one: cairn://project/run/STEP/FILE")
+        return datetime.datetime.fromtimestamp(written, tz=datetime.timezone.utc)
+
+    created = modified
 
     def _runs(self) -> list[dict[str, Any]]:
         rows, count = ctypes.POINTER(_lib.RunRow)(), ctypes.c_size_t()
@@ -219,13 +247,15 @@ class CairnFileSystem(AbstractFileSystem):
             writing = self._writing(run, ref)
             if writing and file in writing.files:
                 return io.BytesIO(writing.read(file))
-            return io.BufferedReader(ReadFile(self._shard(path)), 1 << 20)
+            return BufferedFile(ReadFile(self._shard(path)))
         if mode not in ("wb", "xb"):
             raise errors.make(f"mode {mode!r}: a file is written whole (wb) or read (rb)", code="unsupported",
                               hint="read it, and write what it shall be to another step")
         if not file:
             raise IsADirectoryError(f"cairn://{self._strip_protocol(path)}: a file is written below a step: "
                                     "cairn://project/run/STEP/FILE")
+        if mode == "xb" and self.exists(path):
+            raise FileExistsError(f"cairn://{self._strip_protocol(path)}")
         writing = self._writing(run, ref, make=True)
         assert writing
         if self._intrans and writing not in self._in_transaction:

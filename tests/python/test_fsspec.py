@@ -2,6 +2,7 @@
 # ctest: labels=torch seconds=15 rooms=python,client,uploader,server
 """fsspec's cairn://: what its users do with any other store, and torch.save, DCP and its async save by URL."""
 import array
+import datetime
 import importlib
 import threading
 
@@ -128,6 +129,52 @@ class Fsspec(package.Worlds):
                 file.write(b"half")
                 raise RuntimeError
         self.assertFalse(self.fs.exists(f"{self.url}/7"))
+
+    def test_a_file_that_an_exception_closes_by_any_way_of_opening_it_leaves_no_checkpoint(self):
+        """fsspec.open() and files of text only call close(), as they do at the end of a file that is whole."""
+        for number, opened in enumerate((lambda url: fsspec.open(url, "wb"), lambda url: fsspec.open(url, "wb", compression="gzip"),
+                                         lambda url: self.fs.open(url, "w"))):
+            url = f"{self.url}/{number}/file"
+            with self.assertWarnsRegex(RuntimeWarning, f"{number}/file is not saved, because .* KeyError"):
+                with self.assertRaises(KeyError):
+                    with opened(url) as file:
+                        file.write("half" if number == 2 else b"half")
+                        raise KeyError
+            self.assertFalse(self.fs.exists(url))
+        try:
+            raise KeyError
+        except KeyError:                                     # a last checkpoint, where the loop has failed
+            with fsspec.open(f"{self.url}/9/file", "wb") as file:
+                file.write(b"whole")
+        self.assertEqual(self.fs.cat(f"{self.url}/9/file"), b"whole")
+
+    def test_a_file_and_its_checkpoint_have_the_time_when_it_was_saved(self):
+        before = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(seconds=1)
+        with self.fs.transaction:
+            self.put("1/deep/a", b"a")
+            self.assertLess(before, self.fs.modified(f"{self.url}/1/deep/a"))  # not committed yet
+            self.assertLess(before, self.fs.created(f"{self.url}/1/deep"))
+            self.assertTrue(self.fs.isdir(f"{self.url}/1/deep"))
+        saved = self.world.run(self.name).find(1).saved_at
+        for path in ("1", "1/deep", "1/deep/a", "latest/deep/a"):
+            for found in (self.fs.modified(f"{self.url}/{path}"), self.fs.created(f"{self.url}/{path}")):
+                self.assertEqual(found.isoformat(timespec="milliseconds").replace("+00:00", "Z"), saved)
+        with self.assertRaises(FileNotFoundError):
+            self.fs.modified(f"{self.url}/1/none")
+        with self.assertRaisesRegex(cairn.CairnError, "has no time"):
+            self.fs.modified(self.url)
+
+    def test_a_file_that_must_be_new_is_refused_where_there_is_one(self):
+        self.put("1/a", b"a")
+        with self.assertRaises(FileExistsError):
+            self.fs.open(f"{self.url}/1/a", "xb")
+        with self.fs.open(f"{self.url}/1/b", "xb") as file:
+            file.write(b"b")
+        self.assertEqual(self.files(1), {"a": b"a", "b": b"b"})
+
+    def test_a_file_has_the_size_that_fsspec_reads_blocks_by(self):
+        self.put("1/a", b"0123456789")
+        self.assertEqual(self.fs.read_block(f"{self.url}/1/a", 8, 5), b"89")
 
     def test_ranges_of_many_files_come_in_one_call(self):
         with self.fs.transaction:
