@@ -51,7 +51,7 @@ enum cairn_code cairn_open(const struct cairn_open_options *options, struct cair
 static enum cairn_code leave(struct cairn_session *session, struct cairn_error *err) {
     uint64_t deadline_ms = cairn_client_deadline(session, 0);
     if (!cairn_client_saves_settle(session, deadline_ms)) deadline_ms = cairn_mono_ms();
-    const struct cairn_client_request bye = {CAIRN_CLIENT_REQUEST(bye, 0),
+    const struct cairn_client_request bye = {CAIRN_CLIENT_REQUEST(bye, 0), .goes_on = true,
                                              .deadline_ms = deadline_ms};
     /* The socket's end means `bye`, too, so a missing answer is no failure. */
     bool gone = cairn_client_call(session, &bye, NULL, NULL) == CAIRN_UPLOADER_GONE;

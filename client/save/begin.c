@@ -211,17 +211,43 @@ static bool is_stopping(struct cairn_session *session) {
     return cairn_client_stopping(session);
 }
 
+/* The present uploader has the begin, and its answer is due or was not taken. */
+static bool is_sent(const struct cairn_save *save) {
+    CAIRN_HOLD(&save->session->lock);
+    return save->late_begin.id || save->late_begin.answered;
+}
+
+static enum cairn_code take_late(struct cairn_save *save, uint64_t deadline_ms,
+                                 struct cairn_error *err) {
+    struct cairn_session *session = save->session;
+    enum cairn_code code =
+        cairn_client_late_await(session, &save->late_begin, "begun", deadline_ms, err);
+    if (!code && !save->id)
+        return cairn_fail(err, CAIRN_PROTOCOL, "begun without a save, its owner and version");
+    return code == CAIRN_UNAVAILABLE ? refuse_stopping(session, err) : code;
+}
+
+void cairn_client_save_begun_late(struct cairn_save *save, const struct cairn_frame *answer) {
+    on_begun(save, answer);
+    save->late_begin = (struct cairn_client_late){.answered = true};
+    (void)!cairn_client_answer_check(answer, "begun", &save->late_begin.why);
+    cairn_client_changed(save->session);
+}
+
 enum cairn_code cairn_client_save_begin_again(struct cairn_save *save, uint32_t epoch, bool alone,
                                               uint64_t deadline_ms, struct cairn_error *err) {
     struct cairn_session *session = save->session;
     CAIRN_AUTO(frame) answer = {0};
     struct cairn_msg_begun told = {0};
+    if (!alone && is_sent(save)) return take_late(save, deadline_ms, err);
     if (!alone && is_stopping(session)) return refuse_stopping(session, err);
     const struct cairn_client_request request = {.take_message = json_deep_copy(save->begin),
                                                  .wanted = cairn_client_wanted(CAIRN_MESSAGE_begin),
                                                  .on_answer = on_begun,
                                                  .subject = save,
                                                  .epoch = epoch,
+                                                 .goes_on = true,
+                                                 .late = &save->late_begin,
                                                  .deadline_ms = deadline_ms};
     enum cairn_code code = alone ? cairn_client_call_alone(session, &request, &answer, err)
                                  : cairn_client_call(session, &request, &answer, err);
@@ -462,6 +488,15 @@ static enum cairn_code begin_without(struct cairn_save *save, enum cairn_code co
     return *ret_later || cairn_client_stopping(session) ? CAIRN_OK : code;
 }
 
+/* Without memory a save needs the uploader: one that is silent may be starved for a moment, so it
+ * has as long as the successor of one that stops. True: it was silent, and speaks. The lock is
+ * held. */
+static bool await_voice(struct cairn_session *session, uint64_t deadline_ms) {
+    uint64_t until_ms = cairn_mono_ms() + CAIRN_CLIENT_RESTART_MS;
+    if (!session->locked.silent_since_ms) return false;
+    return cairn_client_heard(session, cairn_min_u64(deadline_ms, until_ms));
+}
+
 static enum cairn_code begin(struct cairn_save *save, const struct cairn_save_options *options,
                              struct cairn_error *err) {
     struct cairn_session *session = save->session;
@@ -476,10 +511,17 @@ static enum cairn_code begin(struct cairn_save *save, const struct cairn_save_op
     enum cairn_code code = CAIRN_UPLOADER_GONE;
     for (int tries = 0; tries < BEGIN_TRIES && code == CAIRN_UPLOADER_GONE; tries++)
         code = cairn_client_save_begin_again(save, 0, false, deadline_ms, err);
-    CAIRN_HOLD(&session->lock);
     bool later = false;
-    CAIRN_TRY(begin_without(save, code, &later));
-    if (later) return CAIRN_OK;
+    cairn_lock_take(&session->lock);
+    if (code) code = begin_without(save, code, &later);
+    if (code == CAIRN_UPLOADER_GONE && await_voice(session, deadline_ms)) {
+        cairn_lock_give(&session->lock);
+        code = cairn_client_save_begin_again(save, 0, false, deadline_ms, err);
+        cairn_lock_take(&session->lock);
+    }
+    cairn_lock_give(&session->lock);
+    if (code || later) return code;
+    CAIRN_HOLD(&session->lock);
     struct late late;
     look_for_late(save, &late);
     uint64_t waits_us = cairn_mono_us();

@@ -493,7 +493,7 @@ enum cairn_code cairn_save_fail(struct cairn_save *save, const char *reason,
     if (over) return CAIRN_OK;
     const struct cairn_client_request request = {
         CAIRN_CLIENT_REQUEST(fail, .save = (uint32_t)id, CAIRN_PACK_WHY(&why, reason)),
-        .deadline_ms = cairn_client_deadline(session, 0)};
+        .goes_on = true, .deadline_ms = cairn_client_deadline(session, 0)};
     enum cairn_code code =
         id ? cairn_client_call(session, &request, NULL, err) : CAIRN_UPLOADER_GONE;
     if (!id) json_decref(request.take_message);
@@ -554,7 +554,7 @@ void cairn_client_saves_sweep(struct cairn_session *session) {
         enum cairn_client_phase phase = save->state.phase;
         bool done =
             save->freed && !save->visitors && !save->finishing && !save->offering &&
-            !save->behind.busy &&
+            !save->behind.busy && !save->late_stage.id &&
             (phase == CAIRN_CLIENT_PHASE_COMMITTED ||
              (phase == CAIRN_CLIENT_PHASE_FAILED && (save->problem_returned || !CAIRN_RULE(Q43))));
         next = TAILQ_NEXT(save, place);
@@ -722,6 +722,8 @@ enum cairn_code cairn_client_saves_last_problem(struct cairn_session *session, b
     TAILQ_FOREACH(save, &session->saves->all, place)
         if (save->problem.code && !save->problem_returned)
             return cairn_client_save_problem(save, err);
+    gone =
+        gone && !session->locked.silent_since_ms; /* it has what is sealed, and goes on with it */
     if (!(gone || untold(session)) || !needs_uploader(session)) return CAIRN_OK;
     (void)cairn_fail(err, CAIRN_UPLOADER_GONE,
                      "%s rank %u: the uploader at %s did not come back; what was staged and is "

@@ -240,6 +240,8 @@ struct cairn_save {
     bool follows;              /* waits for rank 0's seal */
     bool decided;              /* the server has rank 0's seal */
     bool seal_sent;            /* sent to some uploader; the answer may be lost */
+    struct cairn_client_late late_begin, late_stage; /* K35 */
+    bool lent_before;                                /* the generation, before the late stage */
     bool problem_returned;
     struct cairn_client_stager *handed_over; /* copied while the uploader was away; owned */
     bool finishing;                          /* the I/O thread is sending it */
@@ -277,6 +279,7 @@ struct cairn_client_saves {
     struct cairn_error unreserved; /* why there are none; CAIRN_OK: requested, or never needed */
     struct cairn_error notice;     /* not about one save; CAIRN_OK: none */
     struct cairn_client_trouble store, server; /* unreachable from this node */
+    bool finishing, finish_again;              /* a thread tells copies; it is to look again */
     uint32_t behind_count;                     /* threads of client/save/stage.c */
     const struct cairn_save *copier;           /* the save whose turn it is to be copied */
     uint32_t late_in_row;                  /* consecutive begins that found an unfinished save */
@@ -370,6 +373,8 @@ bool cairn_client_save_owns(const struct cairn_save *save, uint32_t generation);
 enum cairn_code cairn_client_save_begin_again(struct cairn_save *save, uint32_t epoch, bool alone,
                                               uint64_t deadline_ms,
                                               struct cairn_error *err) CAIRN_MUST_USE;
+/* Takes the answer to a begin whose call went on without it (K35). The lock is held. */
+void cairn_client_save_begun_late(struct cairn_save *save, const struct cairn_frame *answer);
 /* CAIRN_UNSUPPORTED: this uploader accepts no labels and meta with the seal. */
 enum cairn_code cairn_client_meta_can_be_sealed(struct cairn_session *session,
                                                 struct cairn_error *err) CAIRN_MUST_USE;

@@ -399,7 +399,6 @@ static enum cairn_code finish_handed_over(struct cairn_client_stager *stager, bo
     struct cairn_session *session = stager->session;
     struct cairn_error why = {0};
     stager->alone = alone;
-    stager->epoch = 0;
     enum cairn_code code = cairn_client_stager_send_all(stager, deadline_ms, &why);
     cairn_lock_take(&session->lock);
     bool over = cairn_client_save_over(save);
@@ -471,13 +470,38 @@ static enum cairn_code offer_all(struct cairn_session *session, uint64_t deadlin
     return CAIRN_OK;
 }
 
-/* Finishes copies handed over after offer_all; other threads already use the link. */
-static void finish_all(struct cairn_session *session) {
-    uint64_t deadline_ms = cairn_client_deadline(session, 0);
-    enum cairn_code code = CAIRN_OK;
+/* Finishes copies handed over after offer_all, or to a silent uploader; other threads already use
+ * the link, so the session's thread must go on reading. */
+static void *finish_all(void *owner) {
+    struct cairn_session *session = owner;
+    for (bool again = true; again;) {
+        uint64_t deadline_ms = cairn_client_deadline(session, 0);
+        enum cairn_code code = CAIRN_OK;
+        for (struct cairn_client_stager *stager; !code && (stager = take_handed_over(session));)
+            code = finish_handed_over(stager, false, deadline_ms, NULL);
+        CAIRN_HOLD(&session->lock);
+        again = session->saves->finish_again || code == CAIRN_TIMEOUT;
+        again = again && session->locked.state == CAIRN_CLIENT_UP && !session->locked.stop;
+        session->saves->finish_again = false;
+        session->saves->finishing = again;
+    }
+    cairn_client_leave(session);
+    return NULL;
+}
+
+static void on_finish(struct cairn_session *session) {
+    const struct cairn_save *save;
+    bool any = false;
     if (!session->saves) return; /* read_only */
-    for (struct cairn_client_stager *stager; !code && (stager = take_handed_over(session));)
-        code = finish_handed_over(stager, false, deadline_ms, NULL);
+    cairn_lock_take(&session->lock);
+    TAILQ_FOREACH(save, &session->saves->all, place) any = any || save->handed_over;
+    bool starts = any && !session->saves->finishing;
+    session->saves->finish_again = session->saves->finishing;
+    session->saves->finishing = session->saves->finishing || starts;
+    cairn_lock_give(&session->lock);
+    if (!starts || cairn_client_detached(session, finish_all, session)) return;
+    CAIRN_HOLD(&session->lock); /* no thread: the next link, or silence, tries again */
+    session->saves->finishing = false;
 }
 
 /* ---- the session's callbacks ---- */
@@ -495,8 +519,23 @@ static void note_all_changed(struct cairn_session *session) {
         if (!cairn_client_save_over(save)) cairn_client_save_changed(save);
 }
 
-static void on_link_ended(struct cairn_session *session) {
+/* An answer that no call awaits: to a report, or to a call that went on without it. */
+static void on_answer(struct cairn_session *session, const struct cairn_frame *frame, uint64_t id) {
+    struct cairn_save *save;
     if (!session->saves) return;
+    TAILQ_FOREACH(save, &session->saves->all, place) {
+        if (save->late_begin.id == id) cairn_client_save_begun_late(save, frame);
+        if (save->late_stage.id == id) cairn_client_save_staged_late(save, frame);
+    }
+    cairn_client_reports_answered(session, frame, id);
+    cairn_client_saves_sweep(session);
+}
+
+static void on_link_ended(struct cairn_session *session) {
+    struct cairn_save *save;
+    if (!session->saves) return;
+    TAILQ_FOREACH(save, &session->saves->all, place)
+        save->late_begin = save->late_stage = (struct cairn_client_late){0};
     cairn_client_reports_unsent(session);
     note_all_changed(session);
 }
@@ -520,11 +559,11 @@ static void on_notice(struct cairn_session *session, const struct cairn_error *w
 
 const struct cairn_client_sink cairn_client_saves_sink = {
     .event = on_event,
-    .answer = cairn_client_reports_answered,
+    .answer = on_answer,
     .link_ended = on_link_ended,
     .offer = offer_all,
     .up = on_up,
     .notice = on_notice,
-    .finish = finish_all,
+    .finish = on_finish,
     .refused = on_refused,
 };

@@ -312,18 +312,24 @@ static enum cairn_code prepare(struct cairn_client_stager *stager, struct cairn_
 
 /* ---- the calls: place, copy, seal ---- */
 
-/* True: the session's thread now owns the stager, because the uploader is away, or is stopping and
- * does not know the save. *ret_back: an uploader is there, and this thread must continue. Both
- * false: the save is over, or has files. */
-static bool hand_over(struct cairn_client_stager *stager, bool *ret_back) {
+/* True: the session's thread now owns the stager, because the uploader is away, is silent, or is
+ * stopping and does not know the save; or because one is back and this call's time is over (late).
+ * *ret_back: an uploader is there, and this thread must continue. Both false: the save is over, or
+ * has files. */
+static bool hand_over(struct cairn_client_stager *stager, bool late, bool *ret_back) {
     struct cairn_save *save = stager->save;
-    CAIRN_HOLD(&stager->session->lock);
-    bool away = stager->session->locked.state == CAIRN_CLIENT_AWAY ||
-                (!save->id && cairn_client_stopping(stager->session));
+    struct cairn_session *session = stager->session;
+    CAIRN_HOLD(&session->lock);
+    bool up = session->locked.state == CAIRN_CLIENT_UP;
+    bool away =
+        session->locked.state == CAIRN_CLIENT_AWAY || (!save->id && cairn_client_stopping(session));
+    bool lost = save->file_epoch && (away || save->file_epoch != session->locked.epoch);
     *ret_back = false;
-    if (cairn_client_save_over(save) || save->file_epoch) return false;
+    if (cairn_client_save_over(save) || lost) return false;
+    away = away || session->locked.silent_since_ms || (up && late);
     *ret_back = !away;
     if (!away) return false;
+    if (up && !session->locked.silent_since_ms) cairn_client_finish_soon(session);
     CAIRN_PROMISE(!save->handed_over, return false); /* a save is copied once */
     stager->alone = true;
     save->handed_over = stager;
@@ -341,9 +347,9 @@ static enum cairn_code seal_or_hand_over(struct cairn_client_stager *stager, uin
         enum cairn_code code = cairn_client_stager_send_all(stager, deadline_ms, err);
         if (code != CAIRN_UPLOADER_GONE) return code;
         if (tries < TRIES_MAX) continue;
-        *ret_handed_over = hand_over(stager, &back);
+        *ret_handed_over = hand_over(stager, cairn_mono_ms() >= deadline_ms, &back);
         if (*ret_handed_over) return CAIRN_OK;
-        if (!back || cairn_mono_ms() >= deadline_ms) return code;
+        if (!back) return code;
     }
 }
 
@@ -377,6 +383,14 @@ static void note_copied(const struct cairn_client_stager *stager) {
     cairn_client_changed(stager->session);
 }
 
+/* The uploader that was given the save's files is gone, and not only silent. */
+static bool files_lost(const struct cairn_client_stager *stager) {
+    const struct cairn_session *session = stager->session;
+    CAIRN_HOLD(&stager->session->lock);
+    return stager->save->file_epoch && (session->locked.state != CAIRN_CLIENT_UP ||
+                                        session->locked.epoch != stager->save->file_epoch);
+}
+
 /* One deadline for all waits of the call, extended by the time of the copy. */
 static enum cairn_code copy(struct cairn_client_stager *stager, uint64_t *deadline_ms,
                             struct cairn_error *err) {
@@ -384,7 +398,7 @@ static enum cairn_code copy(struct cairn_client_stager *stager, uint64_t *deadli
     enum cairn_code code = cairn_client_stager_send_stage(stager, *deadline_ms, err);
     if (code == CAIRN_UPLOADER_GONE)
         code = cairn_client_stager_send_stage(stager, *deadline_ms, err);
-    if (code == CAIRN_UPLOADER_GONE && !stager->save->file_epoch) code = CAIRN_OK;
+    if (code == CAIRN_UPLOADER_GONE && !files_lost(stager)) code = CAIRN_OK;
     CAIRN_TRY(code);
     uint64_t copying_ms = cairn_mono_ms();
     CAIRN_TRY(copy_shards(stager, err));
@@ -398,13 +412,12 @@ static enum cairn_code copy(struct cairn_client_stager *stager, uint64_t *deadli
 static enum cairn_code copy_late(struct cairn_client_stager *stager, uint64_t deadline_ms,
                                  struct cairn_error *err) {
     const struct cairn_save *save = stager->save;
-    size_t first = stager->arrangement.shard_count;
     bool late = save->raw_count > stager->arrangement.placed_raws;
     for (size_t i = save->piece_count; i-- > 0 && !late;) late = save->pieces[i].late;
     CAIRN_TRY(still_wanted(stager, err));
     if (!late) return CAIRN_OK;
     CAIRN_TRY(prepare(stager, err));
-    CAIRN_TRY(cairn_client_stager_send_more(stager, first, deadline_ms, err));
+    CAIRN_TRY(cairn_client_stager_send_more(stager, deadline_ms, err));
     return copy_shards(stager, err);
 }
 

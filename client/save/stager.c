@@ -35,10 +35,24 @@ void cairn_client_stager_free(struct cairn_client_stager *stager) {
     free(stager);
 }
 
-/* If the link ended: continue without one; send_all repeats every message over the next. */
+/* The uploader of that link is there, though it may be silent. */
+static bool is_linked(struct cairn_session *session, uint32_t epoch) {
+    CAIRN_HOLD(&session->lock);
+    return session->locked.state == CAIRN_CLIENT_UP && session->locked.epoch == epoch;
+}
+
+/* What is told to one uploader is not told to the next. */
+static void note_link(struct cairn_client_stager *stager) {
+    if (stager->epoch && !stager->alone && is_linked(stager->session, stager->epoch)) return;
+    stager->epoch = 0;
+    stager->told_count = 0;
+}
+
+/* If the link ended: continue without one; send_all repeats every message over the next. If the
+ * uploader is silent, what it was told stands, and send_all tells it the rest. */
 static enum cairn_code without_link(struct cairn_client_stager *stager, enum cairn_code code) {
     if (code != CAIRN_UPLOADER_GONE || stager->alone) return code;
-    stager->epoch = 0;
+    note_link(stager);
     return CAIRN_OK;
 }
 
@@ -72,7 +86,7 @@ enum cairn_code cairn_client_stager_send_staged(struct cairn_client_stager *stag
     uint64_t whole = shard->staged == bytes ? bytes : end * CAIRN_BLOCK_BYTES;
     CAIRN_PROMISE(whole >= shard->reported,
                   return cairn_fail(err, CAIRN_BROKEN, "fewer bytes are staged than were told"));
-    if (!stager->epoch || whole == shard->reported) return CAIRN_OK;
+    if (!stager->epoch || index >= stager->told_count || whole == shard->reported) return CAIRN_OK;
     CAIRN_AUTO_HEAP uint8_t *blob = malloc((size_t)(end - first) * 4);
     if (!blob) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the block checksums");
     for (uint64_t i = first; i < end; i++)
@@ -138,8 +152,11 @@ static enum cairn_code send_one(struct cairn_save *save, const struct sending *s
     bool known = session->locked.version >= CAIRN_CLIENT_VERSION_OF_STREAMS;
     if (!known) save->file_epoch = epoch;
     cairn_lock_give(&session->lock);
-    struct cairn_client_request request = {
-        .fds = &sending->fd, .fd_count = 1, .epoch = epoch, .deadline_ms = deadline_ms};
+    struct cairn_client_request request = {.fds = &sending->fd,
+                                           .fd_count = 1,
+                                           .epoch = epoch,
+                                           .goes_on = known, /* a stream may be sent twice */
+                                           .deadline_ms = deadline_ms};
     if (known) {
         request.take_message =
             CAIRN_PACK(stream, .save = id, .name = sending->name, .bytes = sending->bytes);
@@ -186,40 +203,96 @@ enum cairn_code cairn_client_streams_send(struct cairn_save *save, uint32_t epoc
 /* A save cancelled during its `begin` has released its generation. Lending the generation would
  * never end: `free` would name an owner unknown here. */
 static enum cairn_code lend(struct cairn_save *save, struct cairn_client_generation *own,
-                            bool *ret_lent, struct cairn_error *err) {
+                            struct cairn_error *err) {
     CAIRN_HOLD(&save->session->lock);
     if (own->held != save) {
         if (save->problem.code) return cairn_client_save_problem(save, err);
         return cairn_fail(err, CAIRN_CANCELLED, "step %" PRIu64 " has ended", save->step);
     }
-    *ret_lent = own->lent; /* lent by the offer */
+    save->lent_before = own->lent; /* lent by the offer, or by an earlier `stage` */
     own->lent = true;
     return CAIRN_OK;
 }
 
-/* The uploader holds the generation from `stage` on, unless it refuses: then no `free` follows. */
-static enum cairn_code send_stage(struct cairn_client_stager *stager, uint32_t epoch,
+/* The uploader holds the generation from `stage` on, unless it refuses: then no `free` follows. The
+ * lock is held. */
+static void refused_stage(struct cairn_save *save) {
+    if (save->generation < 0) return;
+    struct cairn_client_generation *own = &save->session->saves->generations[save->generation];
+    if (own->lent && own->owner == save->owner) own->lent = save->lent_before;
+}
+
+void cairn_client_save_staged_late(struct cairn_save *save, const struct cairn_frame *answer) {
+    save->late_stage = (struct cairn_client_late){.answered = true};
+    if (cairn_client_answer_check(answer, "ok", &save->late_stage.why)) refused_stage(save);
+    cairn_client_changed(save->session);
+}
+
+/* *ret_sent: the uploader of this link has the message already, and its answer was awaited. */
+static enum cairn_code await_stage(struct cairn_save *save, uint64_t deadline_ms, bool *ret_sent,
+                                   struct cairn_error *err) {
+    cairn_lock_take(&save->session->lock);
+    *ret_sent = save->late_stage.id || save->late_stage.answered;
+    cairn_lock_give(&save->session->lock);
+    if (!*ret_sent) return CAIRN_OK;
+    return cairn_client_late_await(save->session, &save->late_stage, "ok", deadline_ms, err);
+}
+
+/* Tells the shards that the uploader of this link does not have. */
+static enum cairn_code call_stage(struct cairn_client_stager *stager, uint32_t epoch,
                                   uint64_t deadline_ms, struct cairn_error *err) {
-    struct cairn_session *session = stager->session;
+    struct cairn_save *save = stager->save;
+    size_t first = stager->told_count;
     CAIRN_PROMISE(
-        stager->save->generation >= 0,
+        save->generation >= 0,
         return cairn_fail(err, CAIRN_BROKEN, "shards to stage, and no memory of the save"));
-    struct cairn_client_generation *own = &session->saves->generations[stager->save->generation];
-    bool lent = false;
-    CAIRN_TRY(lend(stager->save, own, &lent, err));
+    CAIRN_TRY(lend(save, &stager->session->saves->generations[save->generation], err));
+    CAIRN_AUTO_JSON json_t *shards =
+        first ? cairn_client_stager_shard_list(stager, first) : json_incref(stager->shard_list);
     const struct cairn_client_request request = {
-        CAIRN_CLIENT_REQUEST(stage, .save = (uint32_t)stager->save->id,
-                             .slab = (uint32_t)stager->save->generation,
-                             .owner = stager->save->owner, .shards = stager->shard_list),
-        .epoch = epoch, .deadline_ms = deadline_ms};
+        CAIRN_CLIENT_REQUEST(stage, .save = (uint32_t)save->id, .slab = (uint32_t)save->generation,
+                             .owner = save->owner, .shards = shards, .more = first > 0),
+        .epoch = epoch, .goes_on = true, .late = &save->late_stage, .deadline_ms = deadline_ms};
     enum cairn_code code = call(stager, &request, err);
     if (code == CAIRN_OK || code == CAIRN_UPLOADER_GONE || code == CAIRN_TIMEOUT) return code;
+    CAIRN_HOLD(&stager->session->lock);
+    refused_stage(save);
+    return code;
+}
+
+/* The uploader of this link has the shards of the last `stage`. */
+static void note_told(struct cairn_client_stager *stager, uint32_t epoch) {
+    for (size_t i = stager->told_count; i < stager->late_count; i++) stager->shards[i].reported = 0;
+    stager->told_count = stager->late_count;
+    stager->epoch = epoch;
+}
+
+static enum cairn_code send_shards(struct cairn_client_stager *stager, uint32_t epoch,
+                                   uint64_t deadline_ms, struct cairn_error *err) {
+    bool sent = false;
+    enum cairn_code code =
+        stager->alone ? CAIRN_OK : await_stage(stager->save, deadline_ms, &sent, err);
+    if (!code && sent) note_told(stager, epoch);
+    if (!code && stager->told_count < stager->arrangement.shard_count) {
+        stager->late_count = stager->arrangement.shard_count;
+        code = call_stage(stager, epoch, deadline_ms, err);
+        if (!code) note_told(stager, epoch);
+    }
     /* `conflict` on a save whose seal was sent: the previous uploader journaled that seal but died
      * before it answered. The slab still has the sealed bytes. */
     stager->sealed = code == CAIRN_CONFLICT && stager->save->seal_sent;
-    CAIRN_HOLD(&session->lock);
-    if (own->lent) own->lent = lent;
     return stager->sealed ? CAIRN_OK : code;
+}
+
+/* The save is known to the uploader of this link. */
+static enum cairn_code tell_shards(struct cairn_client_stager *stager, uint32_t epoch,
+                                   uint64_t deadline_ms, struct cairn_error *err) {
+    CAIRN_TRY(send_shards(stager, epoch, deadline_ms, err));
+    if (stager->sealed) return CAIRN_OK;
+    stager->epoch = epoch; /* also where there are no shards */
+    for (size_t i = 0; i < stager->arrangement.shard_count; i++)
+        CAIRN_TRY(cairn_client_stager_send_staged(stager, i, err));
+    return CAIRN_OK;
 }
 
 enum cairn_code cairn_client_stager_send_stage(struct cairn_client_stager *stager,
@@ -238,33 +311,20 @@ enum cairn_code cairn_client_stager_send_stage(struct cairn_client_stager *stage
     }
     cairn_lock_give(&session->lock);
     if (code || stager->sealed) return code;
-    if (save->file_epoch && save->file_epoch != epoch)
+    if (save->file_epoch && (stager->alone || save->file_epoch != epoch))
         return cairn_fail(err, CAIRN_SOURCE_GONE,
                           "the uploader was restarted and lost the files that it had been given");
     if (!known)
         CAIRN_TRY(cairn_client_save_begin_again(save, epoch, stager->alone, deadline_ms, err));
     CAIRN_TRY(cairn_client_streams_send(save, epoch, stager->alone, deadline_ms, err));
-    if (stager->arrangement.shard_count) CAIRN_TRY(send_stage(stager, epoch, deadline_ms, err));
-    if (stager->sealed) return CAIRN_OK;
-    stager->epoch = epoch;
-    for (size_t i = 0; i < stager->arrangement.shard_count; i++) {
-        stager->shards[i].reported = 0;
-        CAIRN_TRY(cairn_client_stager_send_staged(stager, i, err));
-    }
-    return CAIRN_OK;
+    if (stager->epoch != epoch || stager->alone) stager->told_count = 0;
+    return tell_shards(stager, epoch, deadline_ms, err);
 }
 
-enum cairn_code cairn_client_stager_send_more(struct cairn_client_stager *stager, size_t first,
+enum cairn_code cairn_client_stager_send_more(struct cairn_client_stager *stager,
                                               uint64_t deadline_ms, struct cairn_error *err) {
-    const struct cairn_save *save = stager->save;
-    if (first == stager->arrangement.shard_count || !stager->epoch) return CAIRN_OK;
-    if (!first) return cairn_client_stager_send_stage(stager, deadline_ms, err);
-    CAIRN_AUTO_JSON json_t *shards = cairn_client_stager_shard_list(stager, first);
-    const struct cairn_client_request request = {
-        CAIRN_CLIENT_REQUEST(stage, .save = (uint32_t)save->id, .slab = (uint32_t)save->generation,
-                             .owner = save->owner, .shards = shards, .more = true),
-        .epoch = stager->epoch, .deadline_ms = deadline_ms};
-    return without_link(stager, call(stager, &request, err));
+    if (stager->told_count == stager->arrangement.shard_count || !stager->epoch) return CAIRN_OK;
+    return without_link(stager, tell_shards(stager, stager->epoch, deadline_ms, err));
 }
 
 enum cairn_code cairn_client_stager_replicated(const struct cairn_client_stager *stager,
@@ -300,7 +360,7 @@ static enum cairn_code call_seal(struct cairn_client_stager *stager, const char 
                              .copy_rate = cairn_client_copied_rate(&stager->how),
                              .stale = stager->stale[0] ? stager->stale : NULL),
         .blob = table ? (struct cairn_view){0} : cairn_buf_view(&arrangement->table),
-        .epoch = stager->epoch, .deadline_ms = deadline_ms};
+        .epoch = stager->epoch, .goes_on = true, .deadline_ms = deadline_ms};
     if (stager->alone) return call(stager, &request, err);
     CAIRN_TRY(cairn_client_call(stager->session, &request, &answer, err));
     arrangement->told_epoch = 0;
@@ -329,10 +389,13 @@ static enum cairn_code send_seal(struct cairn_client_stager *stager, uint64_t de
 enum cairn_code cairn_client_stager_send_all(struct cairn_client_stager *stager,
                                              uint64_t deadline_ms, struct cairn_error *err) {
     CAIRN_TRY(cairn_client_sound(stager->session, err));
-    enum cairn_code code =
-        stager->epoch ? CAIRN_OK : cairn_client_stager_send_stage(stager, deadline_ms, err);
+    enum cairn_code code = CAIRN_OK;
+    note_link(stager);
+    if (!stager->epoch)
+        code = cairn_client_stager_send_stage(stager, deadline_ms, err);
+    else if (stager->told_count < stager->arrangement.shard_count)
+        code = tell_shards(stager, stager->epoch, deadline_ms, err);
     if (!code && !stager->sealed) code = send_seal(stager, deadline_ms, err);
-    if (code == CAIRN_UPLOADER_GONE) stager->epoch = 0;
     return code;
 }
 

@@ -44,7 +44,9 @@ struct cairn_client_stager {
     size_t copied_count; /* shards completely in the slab */
     bool copied;         /* the first copy is done; later pieces are late */
     struct cairn_client_copied how;
-    uint32_t epoch;               /* link on which `stage` was sent; 0: must be sent */
+    uint32_t epoch;               /* link on which `stage` was answered; 0: must be sent */
+    size_t told_count;            /* shards of the answered `stage` messages of that link */
+    size_t late_count;            /* the same, with the one that may be answered late (K35) */
     bool seals;                   /* the seal follows the last bytes at once */
     bool behind;                  /* a library thread copies and seals (client/save/stage.c) */
     struct cairn_device_job *job; /* of the next shard; NULL: none (yet) */
@@ -59,6 +61,8 @@ CAIRN_DEFINE_AUTO_PTR(client_stager);
 
 /* The shards from `first` on, for `stage`; NULL: no memory. */
 json_t *cairn_client_stager_shard_list(const struct cairn_client_stager *stager, size_t first);
+/* Takes the answer to a `stage` whose call went on without it (K35). The lock is held. */
+void cairn_client_save_staged_late(struct cairn_save *save, const struct cairn_frame *answer);
 /* Sends the streams in memory of their own that this link's uploader has not: after `begun`, before
  * `stage`, or again after an offer. alone: on the session's thread, over a link that is not up
  * yet, whose epoch is the next. */
@@ -73,9 +77,9 @@ enum cairn_code cairn_client_stager_replicated(const struct cairn_client_stager 
 enum cairn_code cairn_client_stager_send_stage(struct cairn_client_stager *stager,
                                                uint64_t deadline_ms,
                                                struct cairn_error *err) CAIRN_MUST_USE;
-/* Sends the late shards, from `first` on, to the uploader that has the others; on another link all
- * are sent with the seal. */
-enum cairn_code cairn_client_stager_send_more(struct cairn_client_stager *stager, size_t first,
+/* Sends the shards laid out since to the uploader that has the others; on another link, and if the
+ * uploader is silent, they are sent with the seal. */
+enum cairn_code cairn_client_stager_send_more(struct cairn_client_stager *stager,
                                               uint64_t deadline_ms,
                                               struct cairn_error *err) CAIRN_MUST_USE;
 /* Sends `staged` for the shard's newly complete blocks. */

@@ -12,7 +12,6 @@
 #include "common/text.h"
 
 #define VERSION_OF_WHY 7 /* socket version that introduced `save_why` */
-#define ANSWER_MS_MIN 50 /* after a ping, before silence says anything of the uploader */
 
 /* ---- progress ---- */
 
@@ -207,7 +206,7 @@ static enum cairn_code look_again(struct waiting *waiting, struct cairn_error *e
         return cairn_client_reach(session, false, deadline_ms, &epoch, err);
     if (now_ms >= deadline_ms) {
         /* A wait of a few milliseconds shows nothing of the uploader. */
-        bool had_time = deadline_ms - waiting->pinged_ms >= ANSWER_MS_MIN;
+        bool had_time = deadline_ms - waiting->pinged_ms >= CAIRN_CLIENT_ANSWER_MS_MIN;
         return not_yet(waiting->save, waiting->milestone, had_time ? waiting->pinged_ms : 0, err);
     }
     if (!waiting->pinged_ms && now_ms >= waiting->ping_ms) {

@@ -150,11 +150,16 @@ void cairn_client_changed(struct cairn_session *session) {
         if (write(at->fd, &one, sizeof one) < 0) continue; /* already woken */
 }
 
+static void say_process(const struct cairn_session *session, char text[static 40]) {
+    text[0] = '\0';
+    if (session->locked.uploader_pid > 0)
+        snprintf(text, 40, " (process %d)", session->locked.uploader_pid);
+}
+
 enum cairn_code cairn_client_timed_out(const struct cairn_session *session, const char *wanted,
                                        uint64_t since_ms, struct cairn_error *err) {
-    char process[40] = "";
-    if (session->locked.uploader_pid > 0)
-        snprintf(process, sizeof process, " (process %d)", session->locked.uploader_pid);
+    char process[40];
+    say_process(session, process);
     /* Without any frame so far, silence counts from the request, not from the machine's start. */
     uint64_t heard_ms = session->locked.received_ms ? session->locked.received_ms : since_ms;
     if (session->locked.received_ms && session->locked.received_ms >= since_ms)
@@ -165,6 +170,87 @@ enum cairn_code cairn_client_timed_out(const struct cairn_session *session, cons
                       "was due",
                       session->socket, process, (double)(cairn_mono_ms() - heard_ms) / 1000,
                       wanted);
+}
+
+/* ---- silence: an uploader that holds its socket and answers nothing ---- */
+
+struct listening {
+    uint64_t look_ms, pinged_ms, deadline_ms; /* pinged_ms 0: no ping is unanswered */
+};
+
+static struct listening listen_from_now(uint64_t deadline_ms) {
+    uint64_t now_ms = cairn_mono_ms(), left_ms = deadline_ms > now_ms ? deadline_ms - now_ms : 0;
+    return (struct listening){.look_ms =
+                                  now_ms + cairn_min_u64(CAIRN_CLIENT_SILENT_MS, left_ms / 2),
+                              .deadline_ms = deadline_ms};
+}
+
+static enum cairn_code say_silent(const struct cairn_session *session, struct cairn_error *err) {
+    char process[40];
+    say_process(session, process);
+    return cairn_fail(err, CAIRN_UPLOADER_GONE,
+                      "the uploader at %s%s does not answer: nothing came from it for %.1f s",
+                      session->socket, process,
+                      (double)(cairn_mono_ms() - session->locked.silent_since_ms) / 1000);
+}
+
+/* CAIRN_OK: a change, or time to look. CAIRN_UPLOADER_GONE: the uploader is silent. The lock is
+ * held, and released for a ping. */
+static enum cairn_code listen_on(struct cairn_session *session, struct listening *at,
+                                 struct cairn_error *err) {
+    if (session->locked.silent_since_ms) return say_silent(session, err);
+    uint64_t until_ms = cairn_min_u64(at->look_ms, at->deadline_ms);
+    enum cairn_code code = cairn_client_pause(session, until_ms, err);
+    uint64_t now_ms = cairn_mono_ms();
+    if (code != CAIRN_TIMEOUT || session->locked.state != CAIRN_CLIENT_UP)
+        return code == CAIRN_TIMEOUT && now_ms < at->deadline_ms ? CAIRN_OK : code;
+    bool unanswered = at->pinged_ms && session->locked.received_ms < at->pinged_ms;
+    if (unanswered && now_ms - at->pinged_ms >= CAIRN_CLIENT_ANSWER_MS_MIN) {
+        session->locked.silent_since_ms = cairn_max_u64(session->locked.received_ms, 1);
+        return say_silent(session, err);
+    }
+    if (now_ms >= at->deadline_ms) return CAIRN_TIMEOUT;
+    if (now_ms < at->look_ms) return CAIRN_OK;
+    at->look_ms = now_ms + CAIRN_CLIENT_SILENT_MS;
+    if (at->pinged_ms && !unanswered) {
+        at->pinged_ms = 0;
+        return CAIRN_OK;
+    }
+    at->pinged_ms = now_ms;
+    cairn_lock_give(&session->lock);
+    cairn_client_ping(session);
+    cairn_lock_take(&session->lock);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_client_late_await(struct cairn_session *session,
+                                        struct cairn_client_late *late, const char *wanted,
+                                        uint64_t deadline_ms, struct cairn_error *err) {
+    struct listening at = listen_from_now(deadline_ms);
+    uint64_t since_ms = cairn_mono_ms();
+    enum cairn_code code = CAIRN_OK;
+    CAIRN_HOLD(&session->lock);
+    while (late->id && !code) code = listen_on(session, &at, err);
+    if (late->id && code == CAIRN_TIMEOUT)
+        return cairn_client_timed_out(session, wanted, since_ms, err);
+    if (late->id) return code;
+    if (!late->answered)
+        return cairn_fail(err, CAIRN_UPLOADER_GONE, "the uploader went away before it answered");
+    code = late->why.code;
+    if (code && err) *err = late->why;
+    *late = (struct cairn_client_late){0};
+    return code;
+}
+
+bool cairn_client_heard(struct cairn_session *session, uint64_t until_ms) {
+    while (session->locked.silent_since_ms)
+        if (cairn_client_pause(session, until_ms, NULL)) break;
+    return !session->locked.silent_since_ms;
+}
+
+void cairn_client_finish_soon(struct cairn_session *session) {
+    session->locked.heard = true;
+    cairn_client_wake(session);
 }
 
 bool cairn_client_stopping(const struct cairn_session *session) {
@@ -249,6 +335,7 @@ static enum cairn_code queue(struct cairn_session *session,
     if (request->epoch && request->epoch != epoch)
         return cairn_fail(err, CAIRN_UPLOADER_GONE,
                           "the uploader was restarted meanwhile, and this call is not repeated");
+    if (request->goes_on && session->locked.silent_since_ms) return say_silent(session, err);
     if (pending) LIST_INSERT_HEAD(&session->locked.pending, pending, place);
     cairn_client_enqueue(session, CAIRN_TAKE(*message));
     return CAIRN_OK;
@@ -289,12 +376,16 @@ enum cairn_code cairn_client_await(struct cairn_session *session,
                                    struct cairn_client_pending *pending, struct cairn_frame *ret,
                                    struct cairn_error *err) {
     enum cairn_code code = CAIRN_OK;
+    struct listening at = listen_from_now(request->deadline_ms);
     cairn_lock_take(&session->lock);
     if (!is_stoppable(session))
         code = cairn_client_wire_await(session, pending, request->deadline_ms, err);
-    while (!pending->done && !code) code = cairn_client_pause(session, request->deadline_ms, err);
+    while (!pending->done && !code)
+        code = request->goes_on ? listen_on(session, &at, err)
+                                : cairn_client_pause(session, request->deadline_ms, err);
     bool done = pending->done;
     if (!done) LIST_REMOVE(pending, place);
+    if (!done && request->late) *request->late = (struct cairn_client_late){.id = pending->id};
     if (!done && code == CAIRN_TIMEOUT)
         code = cairn_client_timed_out(session, request->wanted, pending->since_ms, err);
     cairn_lock_give(&session->lock);

@@ -8,6 +8,9 @@
  *              with CAIRN_UPLOADER_GONE within CAIRN_CLIENT_GONE_MS of the loss. An uploader that
  *              announces its stop (it refuses a begin as `unavailable`) finishes its saves; for a
  *              new save it counts as away, and the next uploader gets that save.
+ *          K35 an uploader that is silent (it answers neither a call nor a ping, as after SIGSTOP)
+ *              counts as away for calls that stage a save. Its link stays: what was sent is not
+ *              sent again, and answers are taken when it speaks again.
  *          2   a renewal with wrong options changes nothing: they are parsed into a separate
  *              session first. The next attempt opens without anything of the old one: no link,
  *              slab, window, page-lock or count of waiting calls. Run, socket and rights stay.
@@ -83,6 +86,8 @@ bool cairn_client_u64_of(const json_t *message, const char *field, uint64_t *ret
 #define CAIRN_CLIENT_GONE_MS 900
 #define CAIRN_CLIENT_RESTART_MS 10000 /* a stopping uploader is replaced within this time */
 #define CAIRN_CLIENT_PING_MS 500      /* a live uploader answers a ping within this time */
+#define CAIRN_CLIENT_ANSWER_MS_MIN 50 /* less after a ping: silence says nothing of the uploader */
+#define CAIRN_CLIENT_SILENT_MS 1000   /* without an answer: it is pinged; without that's: silent */
 #define CAIRN_CLIENT_COPY_THREADS_MAX 64
 #define CAIRN_CLIENT_SLOTS 4 /* concurrent reads in the window */
 #define CAIRN_CLIENT_TIMEOUT_MS 60000
@@ -101,6 +106,13 @@ struct cairn_client_pending {
     void (*on_answer)(void *subject, const struct cairn_frame *answer);
     void *subject;
     struct cairn_frame answer;
+};
+/* A request whose caller went on without its answer, which the saves take when it comes (`answer`
+ * of the sink). Guarded by the session's lock; all zero: there is none. */
+struct cairn_client_late {
+    uint64_t id;            /* of the request; 0: answered, or its link ended */
+    bool answered;          /* and not yet taken by cairn_client_late_await */
+    struct cairn_error why; /* CAIRN_OK: not refused */
 };
 enum cairn_client_state {
     CAIRN_CLIENT_UP,
@@ -186,10 +198,12 @@ struct cairn_session {
         char away_why[320]; /* why the last try failed; "": no uploader there */
         bool turned_away;   /* away_why is the uploader's own refusal */
         uint64_t received_ms;
-        int uploader_pid;        /* the listening process; 0: unknown */
-        uint32_t version;        /* socket protocol version of the last welcome */
-        uint32_t epoch;          /* counts links, from 1 */
-        uint32_t stopping_epoch; /* link on which the uploader announced its stop; 0: none */
+        uint64_t silent_since_ms; /* a ping was not answered since; 0: the uploader is heard */
+        bool heard;               /* it was silent and spoke: the session's thread calls finish */
+        int uploader_pid;         /* the listening process; 0: unknown */
+        uint32_t version;         /* socket protocol version of the last welcome */
+        uint32_t epoch;           /* counts links, from 1 */
+        uint32_t stopping_epoch;  /* link on which the uploader announced its stop; 0: none */
         LIST_HEAD(, cairn_client_sleeper) sleepers;
         char welcome_uuid[CAIRN_UUID_TEXT_BYTES];
         char node[65];
@@ -260,8 +274,11 @@ struct cairn_client_request {
     void (*on_answer)(void *subject, const struct cairn_frame *answer);
     void *subject;
     uint32_t epoch;
-    bool held;  /* may be sent together with the next call, which follows soon; no answer comes */
-    bool waits; /* wait until the deadline for an uploader that is away */
+    bool held;    /* may be sent together with the next call, which follows soon; no answer comes */
+    bool waits;   /* wait until the deadline for an uploader that is away */
+    bool goes_on; /* CAIRN_UPLOADER_GONE if the uploader is silent; the link stays */
+    /* With goes_on: set if the call ends without its answer, which is then kept. May be NULL. */
+    struct cairn_client_late *late;
     uint64_t deadline_ms;
 };
 /* {CAIRN_CLIENT_REQUEST(release, .restore = 5), .deadline_ms = ...}: message and answer name. */
@@ -284,6 +301,16 @@ enum cairn_code cairn_client_await(struct cairn_session *session,
                                    const struct cairn_client_request *request,
                                    struct cairn_client_pending *pending, struct cairn_frame *ret,
                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* Takes the answer to a request that a call went on without, or waits for it as that call would
+ * (goes_on). CAIRN_UPLOADER_GONE: silent, or the link ended. The lock is not held. */
+enum cairn_code cairn_client_late_await(struct cairn_session *session,
+                                        struct cairn_client_late *late, const char *wanted,
+                                        uint64_t deadline_ms,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* Waits until the uploader is not silent; false: it still is at until_ms. The lock is held. */
+bool cairn_client_heard(struct cairn_session *session, uint64_t until_ms);
+/* Has the session's thread call finish. The lock is held. */
+void cairn_client_finish_soon(struct cairn_session *session);
 /* Abandons a posted call; its late answer is dropped. */
 void cairn_client_abandon(struct cairn_session *session, struct cairn_client_pending *pending);
 /* The last link's uploader announced its stop, and none has replaced it. The lock is held. */

@@ -27,7 +27,10 @@
 #define STOP_LOOK_MS 100
 #define RETRY_MS_MIN 20
 #define RETRY_MS_MAX 1000
-#define OFFER_MS 10000
+#define HELLO_MS 10000
+/* As long as the server waits for a silent node. An uploader that is frozen meanwhile takes the
+ * offer when it goes on; the end of its link behind that would fail what is not sealed. */
+#define OFFER_MS 600000
 #define VERSION_OF_NO_RUN 8 /* socket version that introduced it */
 
 /* ---- messages and the link ---- */
@@ -191,6 +194,8 @@ static bool dispatch(struct cairn_session *session, struct cairn_frame *frame) {
     uint64_t id = 0;
     bool fine = true;
     session->locked.received_ms = cairn_mono_ms();
+    if (session->locked.silent_since_ms) cairn_client_finish_soon(session);
+    session->locked.silent_since_ms = 0;
     const char *uuid = json_string_value(json_object_get(frame->message, "session"));
     bool ours = !uuid || strcmp(uuid, session->uuid) == 0 ||
                 strcmp(uuid, session->locked.welcome_uuid) == 0; /* K11 */
@@ -219,7 +224,8 @@ static void note_link_ended(struct cairn_session *session) {
     }
     session->sink->link_ended(session);
     session->locked.state = CAIRN_CLIENT_AWAY;
-    session->locked.cut = false;
+    session->locked.silent_since_ms = 0;
+    session->locked.heard = session->locked.cut = false;
     session->locked.cut_errno = 0;
     session->locked.away_since_ms = cairn_mono_ms();
     cairn_client_changed(session);
@@ -547,10 +553,10 @@ static bool is_final(enum cairn_code code) {
 }
 
 static enum cairn_code connect_again(struct cairn_session *session, struct cairn_error *err) {
-    uint64_t deadline_ms = cairn_deadline_in(&cairn_clock_real, OFFER_MS);
     bool left = false;
     CAIRN_TRY(cairn_client_link_open(session->socket, &session->link, &left, err));
-    CAIRN_TRY(cairn_client_hello(session, deadline_ms, err));
+    CAIRN_TRY(cairn_client_hello(session, cairn_deadline_in(&cairn_clock_real, HELLO_MS), err));
+    uint64_t deadline_ms = cairn_deadline_in(&cairn_clock_real, OFFER_MS);
     if (!session->read_only) CAIRN_TRY(session->sink->offer(session, deadline_ms, err));
     return set_heard(session, true, err);
 }
@@ -588,8 +594,11 @@ static void *session_main(void *argument) {
         cairn_lock_take(&session->lock);
         enum cairn_client_state state = session->locked.state;
         bool stop = session->locked.stop, leaving = session->locked.leaving;
+        bool heard = session->locked.heard && state == CAIRN_CLIENT_UP;
+        if (heard) session->locked.heard = false;
         cairn_lock_give(&session->lock);
         if (stop) return NULL;
+        if (heard) session->sink->finish(session);
         if (state == CAIRN_CLIENT_UP) {
             retry_ms = RETRY_MS_MIN;
             serve_until_woken(session);
