@@ -2,6 +2,7 @@
 /* save_tree: saves a directory through the node's uploader, or one of its own. */
 #include "cli/tree/tree.h"
 
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -27,6 +28,7 @@
 #define WAIT_STAGED_MS 30000 /* libcairn's default */
 #define COMMIT_NOTE_MS 5000
 #define COMMIT_NOTE_AGAIN_MS 30000
+#define RETENTION_MS 500 /* the server applies a policy right after the commit was told */
 #define WAIT_DEFAULT_MS (24 * 3600 * 1000ULL)
 
 /* A signal aborts the save, so that the command can be repeated at once. Before the save begins,
@@ -217,8 +219,19 @@ static void tell_unkept(const struct cli_tree *tree) {
 
 struct latest {
     bool known, is_it;
+    bool trashed; /* a retention policy removed the saved version at once */
     uint64_t step;
 };
+
+static bool is_in_trash(struct cairn_session *session, const char *version) {
+    struct cairn_find_options options = {.size = sizeof options, .ref = version};
+    struct cairn_version_info *found = NULL;
+    size_t count = 0;
+    if (cairn_find(session, &options, &found, &count, NULL)) return false;
+    bool trashed = count && !strcmp(found->state, "trashed");
+    cairn_find_free(found);
+    return trashed;
+}
 
 /* Whether the saved version is latest. Older uploaders cannot tell. */
 static struct latest look_at_latest(const struct cli_save_tree *job, struct cairn_session *session,
@@ -229,9 +242,28 @@ static struct latest look_at_latest(const struct cli_save_tree *job, struct cair
     size_t count = 0;
     if (job->cli->detach || cairn_find(session, &options, &found, &count, NULL)) return latest;
     if (count)
-        latest = (struct latest){true, !strcmp(found->version, status->version), found->step};
+        latest = (struct latest){
+            .known = true, .is_it = !strcmp(found->version, status->version), .step = found->step};
     cairn_find_free(found);
+    /* No policy removes the newest version. */
+    uint64_t until_ms = cairn_mono_ms() + cairn_min_u64(left_ms(), RETENTION_MS);
+    while (latest.known && !latest.is_it && !saving.signal) {
+        latest.trashed = is_in_trash(session, status->version);
+        if (latest.trashed || cairn_mono_ms() >= until_ms) break;
+        (void)poll(NULL, 0, POLL_MS);
+    }
     return latest;
+}
+
+/* What was to be kept is not kept, so the command fails, behind its result. */
+static enum cairn_code fail_trashed(const struct cli_save_tree *job, const char *version,
+                                    const struct latest *latest, struct cairn_error *err) {
+    const int run = (int)strcspn(job->ref, "@");
+    return cairn_fail(err, CAIRN_CONFLICT,
+                      "a retention policy put %s into the trash at once, since step %" PRIu64
+                      " is newer (cairn policy get %.*s); cairn undelete %.*s@%s, then cairn pin "
+                      "of it, keeps it, and put --latest",
+                      job->ref, latest->step, run, job->ref, run, job->ref, version);
 }
 
 static enum cairn_code report(const struct cli_save_tree *job, const struct cli_tree *tree,
@@ -239,7 +271,7 @@ static enum cairn_code report(const struct cli_save_tree *job, const struct cli_
                               const struct cli_described *described, const struct latest *latest,
                               struct cairn_error *err) {
     const struct cli *cli = job->cli;
-    if (latest->known && !latest->is_it)
+    if (latest->known && !latest->is_it && !latest->trashed)
         fprintf(stderr, "note: step %llu stays latest; with --latest an older step becomes it\n",
                 (unsigned long long)latest->step);
     if (cli->output == CLI_NAME) {
@@ -261,9 +293,10 @@ static enum cairn_code report(const struct cli_save_tree *job, const struct cli_
             puts("opaque content (no safetensors file, so no tensor is known by name)");
     } else {
         CAIRN_AUTO_JSON json_t *answer =
-            json_pack("{s:s, s:I, s:o, s:I, s:I, s:I, s:O}", "version", status->version, "step",
-                      (json_int_t)status->step, "latest",
-                      latest->known ? json_boolean(latest->is_it) : json_null(), "files",
+            json_pack("{s:s, s:I, s:o, s:o, s:I, s:I, s:I, s:O}", "version", status->version,
+                      "step", (json_int_t)status->step, "latest",
+                      latest->known ? json_boolean(latest->is_it) : json_null(), "trashed",
+                      latest->known ? json_boolean(latest->trashed) : json_null(), "files",
                       (json_int_t)tree->count, "bytes", (json_int_t)tree->total_bytes, "tensors",
                       (json_int_t)described->tensors, "left_out", described->left_out);
         return cli_print_json(answer, true, err);
@@ -406,7 +439,10 @@ enum cairn_code cli_save_tree_run(const struct cli_save_tree *job, struct cairn_
         struct cairn_error why = {0};
         code = report(job, &tree, &status, &described, &latest, &why);
         if (code == CAIRN_OK && fflush(stdout)) code = cairn_fail_errno(&why, "standard output");
-        if (code) code = fail_to_tell(job, status.version, &why, err);
+        if (code)
+            code = fail_to_tell(job, status.version, &why, err);
+        else if (latest.trashed)
+            code = fail_trashed(job, status.version, &latest, err);
     }
     cli_tree_release(&tree);
     return code;

@@ -27,8 +27,8 @@ class Newest(unittest.TestCase):
         self.world = World(env={"CAIRN_RECONCILE_WAIT": "0ms"}, case=self)
         self.file = cases.safetensors(self.root / "model.safetensors", {"w": ("F32", [2], bytes(8))})
 
-    def put(self, step, *more):
-        return self.world.cairn("put", self.file, f"{RUN}@{step}", *more)
+    def put(self, step, *more, status=0):
+        return self.world.cairn("put", self.file, f"{RUN}@{step}", *more, status=status)
 
     def latest(self):
         """As the server, the command with the store alone and plain Python say it: a step."""
@@ -52,6 +52,23 @@ class Newest(unittest.TestCase):
         shutil.rmtree(old)
         new.rename(old)
         self.world.start_server()
+
+    def test_an_older_step_that_a_policy_removes_at_once_is_told_as_not_kept(self):
+        self.put(900)
+        self.world.cairn("policy", "set", RUN, "--keep-last", "1")
+        said = self.put(100, status=6)
+        self.assertIn("committed llm/x@100 as ckpt_", said.stdout)
+        self.assertIn("into the trash at once, since step 900 is newer", said.stderr)
+        version = said.stdout.split(" as ")[1].split(":")[0]
+        self.assertIn(f"cairn undelete {RUN}@{version}, then cairn pin", said.stderr)
+        said = self.put(200, "--json", status=6)
+        self.assertEqual([json.loads(said.stdout)[name] for name in ("latest", "trashed")], [False, True])
+        self.assertEqual(json.loads(said.stderr.splitlines()[-1])["code"], "conflict")
+        # The way out that the message names.
+        self.world.cairn("undelete", f"{RUN}@{version}")
+        self.world.cairn("pin", f"{RUN}@{version}")
+        self.assertIs(json.loads(self.put(300, "--latest", "--json").stdout)["trashed"], False)
+        self.assertIs(self.world.json("show", f"{RUN}@{version}")["trashed"], False)
 
     def test_an_older_step_is_latest_only_where_that_is_asked_for(self):
         self.assertIs(json.loads(self.put(900, "--json").stdout)["latest"], True)
