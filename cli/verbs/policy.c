@@ -100,12 +100,39 @@ static bool has_metric(const json_t *plan, const char *metric) {
     return false;
 }
 
+/* Adds the metrics' names of the run's newest checkpoints to the object `known`. */
+static enum cairn_code add_metrics(const struct cli *cli, const struct cli_ref *run, json_t *known,
+                                   struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *items = json_array();
+    json_t *value = NULL;
+    const char *name = NULL;
+    CAIRN_TRY(cli_list(cli, run, "/checkpoints", CHECKPOINTS_MAX, items, NULL, err));
+    CAIRN_JSON_EACH(item, items)
+        json_object_foreach(json_object_get(item, "metrics"), name, value)
+            json_object_set_new(known, name, json_true());
+    return CAIRN_OK;
+}
+
+/* of: "acme/run", or "any run of acme". */
+static enum cairn_code no_metric(const char *of, const char *metric, const json_t *known,
+                                 struct cairn_error *err) {
+    CAIRN_AUTO(buf) there = {.limit = 512};
+    json_t *value = NULL;
+    const char *name = NULL;
+    json_object_foreach((json_t *)(uintptr_t)known, name, value)
+        CAIRN_TRY(cairn_buf_printf(&there, err, "%s%s", there.size ? ", " : "", name));
+    return cairn_fail(err, CAIRN_INVALID,
+                      "no checkpoint of %s has the metric %s (there are: %s); --force takes the "
+                      "rule all the same",
+                      of, metric, there.size ? there.data : "none yet");
+}
+
 /* CAIRN_INVALID, listing the existing metrics, if a rule names a metric that no checkpoint has.
  * Skipped with --force and for runs without checkpoints. */
 static enum cairn_code check_metrics(const struct cli *cli, const struct cli_ref *run,
                                      const json_t *plan, struct cairn_error *err) {
     const json_t *keep = json_object_get(json_object_get(plan, "policy"), "keep");
-    CAIRN_AUTO(buf) there = {.limit = 512};
+    char of[2 * CAIRN_NAME_BYTES_MAX + 2];
     json_t *best = NULL;
     bool any = json_integer_value(json_object_get(plan, "keep")) +
                    json_integer_value(json_object_get(plan, "remove")) >
@@ -114,23 +141,10 @@ static enum cairn_code check_metrics(const struct cli *cli, const struct cli_ref
     for (size_t i = 0; (best = json_array_get(json_object_get(keep, "best"), i)); i++) {
         const char *metric = json_string_value(json_object_get(best, "metric"));
         if (!metric || has_metric(plan, metric)) continue;
-        /* Metric names of the newest checkpoints: "eval_loss, acc". */
-        CAIRN_AUTO_JSON json_t *items = json_array(), *known = json_object();
-        json_t *value = NULL;
-        const char *name = NULL;
-        CAIRN_TRY(cli_list(cli, run, "/checkpoints", CHECKPOINTS_MAX, items, NULL, err));
-        CAIRN_JSON_EACH(item, items) {
-            json_object_foreach(json_object_get(item, "metrics"), name, value) {
-                if (json_object_get(known, name)) continue;
-                json_object_set_new(known, name, json_true());
-                CAIRN_TRY(cairn_buf_printf(&there, err, "%s%s", there.size ? ", " : "", name));
-            }
-        }
-        CAIRN_TRY(there.size ? CAIRN_OK : cairn_buf_append_text(&there, "none yet", err));
-        return cairn_fail(err, CAIRN_INVALID,
-                          "no checkpoint of %s/%s has the metric %s (there are: %s); --force takes "
-                          "the rule all the same",
-                          run->name.project, run->name.run, metric, there.data);
+        CAIRN_AUTO_JSON json_t *known = json_object();
+        CAIRN_TRY(add_metrics(cli, run, known, err));
+        snprintf(of, sizeof of, "%s/%s", run->name.project, run->name.run);
+        return no_metric(of, metric, known, err);
     }
     return CAIRN_OK;
 }
@@ -269,9 +283,13 @@ static enum cairn_code show_next(const struct cli *cli, json_t *policy, uint64_t
 
 struct runs {
     uint64_t remove;
-    bool fits;                /* some run has the rules' metrics */
-    struct cairn_error wrong; /* first run's without them; CAIRN_OK: none */
+    bool fits;     /* some run has the rules' metrics */
+    json_t *known; /* names of metrics of the runs without them; owned; NULL: there is none */
 };
+
+static void release_runs(struct runs *runs) {
+    json_decref(runs->known);
+}
 
 /* Precedence: the run's policy, its project's, the server's. */
 static enum cairn_code is_meant(const struct cli *cli, const struct cli_ref *run, bool *ret,
@@ -301,8 +319,8 @@ static enum cairn_code look_at_run(const struct cli *cli, const json_t *item, js
     if (!meant) return CAIRN_OK;
     enum cairn_code code = plan_next(cli, &run, latest.step, policy, &plan, &why);
     if (code == CAIRN_INVALID && plan) { /* another run may have the metric */
-        if (!runs->wrong.code) runs->wrong = why;
-        return CAIRN_OK;
+        if (!runs->known) runs->known = json_object();
+        return add_metrics(cli, &run, runs->known, err);
     }
     if (code) return cairn_pass(err, code, &why);
     runs->fits = true;
@@ -315,11 +333,23 @@ static enum cairn_code look_at_run(const struct cli *cli, const json_t *item, js
     return CAIRN_OK;
 }
 
+/* Each rule's metric may be that of another run. */
+static enum cairn_code check_known(const char *project, const json_t *policy, const json_t *known,
+                                   struct cairn_error *err) {
+    char of[CAIRN_NAME_BYTES_MAX + 16] = "any run";
+    if (project) snprintf(of, sizeof of, "any run of %s", project);
+    CAIRN_JSON_EACH(best, json_object_get(json_object_get(policy, "keep"), "best")) {
+        const char *metric = json_string_value(json_object_get(best, "metric"));
+        if (metric && !json_object_get(known, metric)) return no_metric(of, metric, known, err);
+    }
+    return CAIRN_OK;
+}
+
 static enum cairn_code show_runs(const struct cli *cli, json_t *policy, uint64_t *ret_remove,
                                  struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *items = json_array();
     CAIRN_AUTO(buf) path = {0};
-    struct runs runs = {0};
+    CAIRN_RELEASED(release_runs) struct runs runs = {0};
     bool more = false;
     const char *project = cli->arguments[1];
     if (project && !cairn_name_valid(cairn_view_of(project)))
@@ -328,7 +358,7 @@ static enum cairn_code show_runs(const struct cli *cli, json_t *policy, uint64_t
                                project ? project : ""));
     CAIRN_TRY(cli_list(cli, NULL, path.data, RUNS_LOOKED_AT_MAX, items, &more, err));
     CAIRN_JSON_EACH(item, items) CAIRN_TRY(look_at_run(cli, item, policy, &runs, err));
-    if (runs.wrong.code && !runs.fits) return cairn_pass(err, runs.wrong.code, &runs.wrong);
+    if (runs.known && !runs.fits) CAIRN_TRY(check_known(project, policy, runs.known, err));
     if (more)
         cli_note("note: only the first %d runs were looked at; `cairn policy test RUN` shows "
                  "what it means for another one",

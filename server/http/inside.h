@@ -147,6 +147,7 @@ struct srv_exchange {
     enum cairn_code code; /* the handler's, or an earlier refusal's */
     unsigned status;      /* of a refusal, if not its code's status; 0: its code's */
     struct cairn_error error;
+    size_t pointer_bytes; /* srv_pointer_bytes of error and body */
 };
 
 /* shape.c: the B03 check of the pointers in the first callback. */

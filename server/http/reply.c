@@ -21,7 +21,8 @@ static enum cairn_code make_problem(struct srv_exchange *exchange, struct cairn_
     char instance[CAIRN_ROUTE_PATH_BYTES_MAX + 520];
     snprintf(instance, sizeof(instance), "%s%s", srv_public_path(exchange->http->server->settings),
              path_of(exchange));
-    CAIRN_AUTO_JSON json_t *problem = srv_problem(exchange->code, &exchange->error, instance);
+    CAIRN_AUTO_JSON json_t *problem =
+        srv_problem(exchange->code, &exchange->error, instance, exchange->pointer_bytes);
     if (problem && exchange->title &&
         json_object_set_new(problem, "title", json_string(exchange->title)))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a problem");
@@ -467,6 +468,9 @@ static void log_answer(const struct srv_exchange *exchange) {
 /* Frees the request's body first, so a connection never holds body and reply at once. */
 static void reserve(struct srv_exchange *exchange) {
     struct srv_reply *reply = &exchange->reply;
+    if (exchange->code == CAIRN_INVALID)
+        exchange->pointer_bytes =
+            srv_pointer_bytes(exchange->error.message, cairn_buf_view(&exchange->body));
     cairn_buf_release(&exchange->body);
     srv_memory_give(exchange->http, exchange->conn);
     if (exchange->code || !is_large(exchange)) return;

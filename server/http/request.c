@@ -52,10 +52,51 @@ void srv_reply_extra(struct srv_reply *reply, const char *name, json_t *take_val
     if (!reply->extra || json_object_set_new(reply->extra, name, take_value)) return;
 }
 
+/* One step of an RFC 6901 pointer; token lies behind the slash. NULL: there is no such member. */
+static const json_t *member_of(const json_t *at, struct cairn_view token) {
+    char name[256];
+    size_t size = 0;
+    uint64_t index = 0;
+    if (token.size >= sizeof(name)) return NULL;
+    for (size_t i = 0; i < token.size; i++) {
+        char byte = ((const char *)token.data)[i];
+        bool escapes = byte == '~' && i + 1 < token.size;
+        if (escapes) byte = ((const char *)token.data)[++i] == '0' ? '~' : '/';
+        name[size++] = byte;
+    }
+    if (json_is_object(at)) return json_object_getn(at, name, size);
+    name[size] = '\0';
+    if (!json_is_array(at) || cairn_parse_u64(cairn_view_of(name), &index, NULL)) return NULL;
+    return json_array_get(at, index);
+}
+
+static bool names_member(const json_t *body, struct cairn_view pointer) {
+    const char *at = (const char *)pointer.data, *end = at + pointer.size;
+    while (body && at < end) {
+        at++;
+        const char *slash = memchr(at, '/', (size_t)(end - at));
+        const char *stop = slash ? slash : end;
+        body = member_of(body, (struct cairn_view){at, (size_t)(stop - at)});
+        at = stop;
+    }
+    return body != NULL;
+}
+
+size_t srv_pointer_bytes(const char *detail, struct cairn_view body) {
+    const char *first = detail[0] == '/' ? strstr(detail, ": ") : NULL, *found = first;
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    if (!first || !strstr(first + 2, ": ") || !body.size) return 0;
+    if (cairn_json_parse(body, (struct cairn_json_limits){.bytes = body.size}, &json, NULL))
+        return 0;
+    for (const char *at = first; at; at = strstr(at + 2, ": "))
+        if (names_member(json, (struct cairn_view){detail, (size_t)(at - detail)})) found = at;
+    return (size_t)(found - detail);
+}
+
 /* RFC 9457, 3: for a body refused for one member, its JSON pointer (RFC 6901) and the reason. Such
  * messages begin with the pointer and a colon. NULL: the refusal concerns no member. */
-static json_t *errors_of(enum cairn_code code, const char *detail) {
-    const char *colon = detail[0] == '/' ? strstr(detail, ": ") : NULL;
+static json_t *errors_of(enum cairn_code code, const char *detail, size_t pointer_bytes) {
+    const char *colon = detail[0] == '/' ? strstr(detail + pointer_bytes, ": ") : NULL;
     if (code != CAIRN_INVALID || !colon) return NULL;
     char pointer[256];
     snprintf(pointer, sizeof(pointer), "%.*s", (int)(colon - detail), detail);
@@ -63,13 +104,14 @@ static json_t *errors_of(enum cairn_code code, const char *detail) {
     return one ? json_pack("[o]", one) : NULL;
 }
 
-json_t *srv_problem(enum cairn_code code, const struct cairn_error *why, const char *instance) {
+json_t *srv_problem(enum cairn_code code, const struct cairn_error *why, const char *instance,
+                    size_t pointer_bytes) {
     const struct cairn_code_info *info = cairn_code_info(code);
     char type[96];
     snprintf(type, sizeof(type), "urn:cairn:problem:%s", info->slug);
     /* A path from outside may hold any bytes; one that is not UTF-8 is omitted. */
     bool readable = cairn_utf8_valid(cairn_view_of(instance));
-    CAIRN_AUTO_JSON json_t *errors = errors_of(code, why->message);
+    CAIRN_AUTO_JSON json_t *errors = errors_of(code, why->message, pointer_bytes);
     return CAIRN_PACK(
         refusal, .type = type, .title = info->meaning, .status = (uint32_t)info->http_status,
         .code = info->slug, .retryable = info->retryable, .detail = why->message,

@@ -116,8 +116,13 @@ enum cairn_code srv_reply_page(struct srv_reply *reply, json_t *take_items, json
                                struct cairn_error *err) CAIRN_MUST_USE;
 /* Adds one member to a later problem; frees take_value on failure. */
 void srv_reply_extra(struct srv_reply *reply, const char *name, json_t *take_value);
-/* A problem document, for replies and for items of a batch. */
-json_t *srv_problem(enum cairn_code code, const struct cairn_error *why, const char *instance);
+/* A problem document, for replies and for items of a batch. pointer_bytes: as below, or 0. */
+json_t *srv_problem(enum cairn_code code, const struct cairn_error *why, const char *instance,
+                    size_t pointer_bytes);
+/* Size of the JSON pointer with which the message of a refusal begins. A member's name may hold
+ * ": ", too; then the longest pointer counts that names a member of the body. 0: its first colon
+ * ends it. */
+size_t srv_pointer_bytes(const char *detail, struct cairn_view body);
 /* Parses the body as a JSON object of at most `nodes` values. */
 enum cairn_code srv_body(const struct srv_request *request, size_t nodes, json_t **ret_body,
                          struct cairn_error *err) CAIRN_MUST_USE;

@@ -483,7 +483,8 @@ static json_t *result_of(const struct batch *batch, const struct begin *begin) {
     enum cairn_code code = refusal(begin, &why);
     bool known = begin->version.id.text[0]; /* else step, n, rank or world size is invalid */
     CAIRN_ASSERT(known || code);
-    CAIRN_AUTO_JSON json_t *problem = code ? srv_problem(code, &why, batch->request->path) : NULL;
+    CAIRN_AUTO_JSON json_t *problem =
+        code ? srv_problem(code, &why, batch->request->path, 0) : NULL;
     if (code && (!problem || !add_numbers(problem, begin))) return NULL;
     struct cairn_msg_brief brief = {.step = CAIRN_MESSAGE_NONE, .n = UINT32_MAX};
     struct cairn_error cause = {0};

@@ -579,6 +579,15 @@ static bool run_of(const struct cairn_msg_node_restore *said, struct cairn_run_n
            cairn_name_valid(cairn_view_of(said->run));
 }
 
+/* What is no object is refused; an object of another release may be skipped. */
+static enum cairn_code are_objects(const json_t *list, const char *pointer,
+                                   struct cairn_error *err) {
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (!json_is_object(json_array_get(list, i)))
+            return cairn_fail(err, CAIRN_INVALID, "%s/%zu: wanted an object", pointer, i);
+    return CAIRN_OK;
+}
+
 /* For {C}/why; skips runs that the caller may not know. */
 static void hear_restores(const struct beat *beat) {
     size_t count = cairn_min_u64(json_array_size(beat->said.restores), RESTORES_MAX);
@@ -798,6 +807,7 @@ static enum cairn_code serve_beat(struct beat *beat, const json_t *body, struct 
     bool same_catalog = false;
     CAIRN_TRY(cairn_msg_node_put_read(body, "", &beat->said, err));
     CAIRN_TRY(is_ours(server, beat->said.heard, &same_catalog, err));
+    CAIRN_TRY(are_objects(beat->said.restores, "/restores", err));
     CAIRN_TRY(read_ends(&beat->ends, beat->said.ended, same_catalog, err));
     beat->uploader_text.limit = 4096;
     CAIRN_TRY(cairn_json_dump(beat->said.uploader, &beat->uploader_text, err));

@@ -684,7 +684,7 @@ static json_t *operation_json(const struct srv_request *asked,
         cairn_failure_get(failure, "message", &why);
         snprintf(instance, sizeof(instance), "%s/v1/operations/%s",
                  srv_public_path(asked->server->settings), operation->id);
-        problem = srv_problem(why.code, &why, instance);
+        problem = srv_problem(why.code, &why, instance, 0);
     }
     CAIRN_AUTO_JSON json_t *progress =
         CAIRN_PACK(operation_progress, .done = operation->done, .total = operation->total,

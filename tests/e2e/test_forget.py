@@ -50,6 +50,18 @@ class Forget(unittest.TestCase):
         self.world.cairn("undelete", f"{run}@300")
         self.assertEqual(self.kept(run), [400, 300, 200, 100])
 
+    def test_a_projects_rule_by_an_unknown_metric_names_the_metrics_of_all_its_runs(self):
+        for name, metric in (("one", "acc"), ("two", "eval_loss")):
+            run = self.saved(f"several/{name}", 1)
+            self.world.cairn("metric", f"{run}@1", f"{metric}=1")
+        said = self.world.cairn("policy", "set", "several", "--keep-best", "1:eval_los:min", status=2).stderr
+        self.assertIn("no checkpoint of any run of several has the metric eval_los (there are: ", said)
+        for metric in ("acc", "eval_loss"):
+            self.assertIn(metric, said.split("there are: ")[1].split(")")[0].split(", "))
+        both = ("--keep-best", "1:eval_loss:min", "--keep-best", "1:acc:max")  # each is that of one run
+        self.world.cairn("policy", "set", "several", *both, "--yes")
+        self.assertEqual(self.ask("policy", "get", "several/one")["from"], "project")
+
     def test_a_rule_by_a_metric_that_no_checkpoint_has_is_refused_and_removes_nothing(self):
         run = self.saved("f/typo", 1, 2, 3)
         rules = ("--keep-last", "1", "--keep-best", "1:eval_los:min")

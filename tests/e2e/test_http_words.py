@@ -42,11 +42,14 @@ class Words(unittest.TestCase):
 
     def test_what_is_wrong_in_a_body_is_named_by_a_pointer(self):
         for body, pointer in (({"labels": {"": "x"}}, "/labels/"), ({"labels": {"a": "x\u0001"}}, "/labels/a"),
-                              ({"labels": {"a/b~": 5}}, "/labels/a~1b~0"), ({"note": 7}, "/note"), ({"nonte": "x"}, "/nonte")):
+                              ({"labels": {"a/b~": 5}}, "/labels/a~1b~0"),
+                              ({"labels": {"a: b: c": 5, "a": "x"}}, "/labels/a: b: c"), ({"labels": {"a/b: c": 5}}, "/labels/a~1b: c"),
+                              ({"no: te": "x"}, "/no: te"), ({"note": 7}, "/note"), ({"nonte": "x"}, "/nonte")):
             status, told = self.send("PATCH", RUN, body, **{"If-Match": "*"})
             self.assertEqual((status, told["code"]), (400, "invalid"), body)
             self.assertEqual([row["pointer"] for row in told["errors"]], [pointer], told)
             self.assertTrue(told["errors"][0]["detail"])
+            self.assertEqual(told["detail"], f"{pointer}: {told['errors'][0]['detail']}")
         self.assertEqual(self.labels(), {"team": "nlp", "tier": "tmp"})
 
     def test_lists_and_names_in_a_body_are_refused_by_their_pointers(self):
@@ -61,6 +64,12 @@ class Words(unittest.TestCase):
             status, told = self.send("POST", f"{RUN}/{path}", body)
             self.assertEqual((status, told["code"]), (400, "invalid"), (body, told))
             self.assertEqual([row["pointer"] for row in told["errors"]], [pointer], told)
+
+    def test_an_entry_of_a_heartbeat_that_is_no_object_is_refused_by_its_pointer(self):
+        for entry in (None, 7, "x", []):
+            status, told = self.send("PUT", "/v1/nodes/by-hand", {"uploader": {}, "attempts": [], "versions": [], "restores": [{}, entry]})
+            self.assertEqual((status, told["code"]), (400, "invalid"), told)
+            self.assertEqual([row["pointer"] for row in told["errors"]], ["/restores/1"], told)
 
     def events(self, query, count):
         """The names and projects of the next events of a stream."""
