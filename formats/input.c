@@ -18,6 +18,36 @@ enum cairn_code cairn_input_read(const struct cairn_input *input, uint64_t offse
     return size ? input->read(input->context, offset, into, size, err) : CAIRN_OK;
 }
 
+/* How the files of programs that pack other files begin. */
+static const struct {
+    size_t offset, size;
+    const char *bytes, *what, *unpack;
+} packers[] = {
+    {0, 2, "\x1f\x8b", "packed by gzip", "gunzip, or tar -xf where it is a .tar.gz"},
+    {0, 6,
+     "\xfd"
+     "7zXZ\0",
+     "packed by xz", "unxz, or tar -xf where it is a .tar.xz"},
+    {0, 4, "\x28\xb5\x2f\xfd", "packed by zstd", "unzstd, or tar -xf where it is a .tar.zst"},
+    {0, 3, "BZh", "packed by bzip2", "bunzip2, or tar -xf where it is a .tar.bz2"},
+    {0, 4, "\x04\x22\x4d\x18", "packed by lz4", "unlz4"},
+    {0, 6, "7z\xbc\xaf\x27\x1c", "an archive of 7-Zip", "7z x"},
+    {257, 5, "ustar", "a tar archive", "tar -xf"},
+};
+
+enum cairn_code cairn_input_packed(const struct cairn_input *input, struct cairn_error *err) {
+    char first[262] = {0};
+    size_t size = (size_t)cairn_min_u64(input->size_bytes, sizeof first);
+    CAIRN_TRY(cairn_input_read(input, 0, first, size, err));
+    for (size_t i = 0; i < CAIRN_COUNT(packers); i++) {
+        if (memcmp(first + packers[i].offset, packers[i].bytes, packers[i].size) != 0) continue;
+        return cairn_fail(err, CAIRN_UNSUPPORTED,
+                          "it is %s, and no tensor can be read from it: unpack it first (%s)",
+                          packers[i].what, packers[i].unpack);
+    }
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_input_lost(const struct cairn_input *input, struct cairn_error *err) {
     static const char pointer[] = "version https://git-lfs.github.com/spec/";
     char first[64] = {0};
@@ -32,7 +62,7 @@ enum cairn_code cairn_input_lost(const struct cairn_input *input, struct cairn_e
         return cairn_fail(err, CAIRN_NOT_FOUND,
                           "a pointer of git-lfs, not the file that it stands for: `git lfs pull` "
                           "fetches that");
-    return CAIRN_OK;
+    return cairn_input_packed(input, err);
 }
 
 enum cairn_code cairn_input_refuse(const struct cairn_input *input, bool of_model,

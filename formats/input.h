@@ -29,7 +29,12 @@ static inline enum cairn_code cairn_damaged(enum cairn_code code, struct cairn_e
     if (code == CAIRN_INVALID && err) err->code = CAIRN_CORRUPT;
     return code == CAIRN_INVALID ? CAIRN_CORRUPT : code;
 }
-/* Explains an unreadable file. CAIRN_CORRUPT: empty, zeros; CAIRN_NOT_FOUND: a git-lfs pointer. */
+/* CAIRN_UNSUPPORTED: its bytes are a packed file's or an archive's (gzip, xz, zstd, tar, ...); the
+ * message says which, and how to unpack it. */
+enum cairn_code cairn_input_packed(const struct cairn_input *input,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+/* Explains an unreadable file. CAIRN_CORRUPT: empty, zeros; CAIRN_NOT_FOUND: a git-lfs pointer; or
+ * as above. */
 enum cairn_code cairn_input_lost(const struct cairn_input *input,
                                  struct cairn_error *err) CAIRN_MUST_USE;
 /* Explains first bytes that no reader accepts: as above, or CAIRN_UNSUPPORTED. of_model: the name

@@ -188,6 +188,7 @@ static enum cairn_code read_header(const struct work *work, struct header *heade
     CAIRN_TRY(cli_tree_file(work->tree, header->file, &fd, err));
     struct cairn_file file = {.fd = fd, .direct_fd = -1, .open = true};
     CAIRN_TRY(cairn_input_of_file(&file, &input, err));
+    CAIRN_TRY(cairn_input_packed(&input, err));
     CAIRN_TRY(cairn_safetensors_load(&input, &head, &header->content, err));
     enum cairn_code code = cairn_safetensors_sharding(&header->content, &header->sharding, err);
     if (code) cairn_safetensors_release(&header->content);

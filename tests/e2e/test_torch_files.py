@@ -2,18 +2,23 @@
 # ctest: seconds=15
 """Files of torch.save and DCP as people have them: views, unknown classes, old forms, damage. Each tensor
 has the values that torch.load gives of it, or is named as left out; nothing of a pickle is run."""
+import bz2
 import collections
 import datetime
 import enum
 import functools
+import gzip
+import io
 import itertools
 import json
+import lzma
 import os
 import pickle
 import random
 import shutil
 import struct
 import subprocess
+import tarfile
 import unittest
 import zipfile
 
@@ -715,6 +720,21 @@ class Messages(Files):
             for data, status, words in ((b"", 7, "an empty file"), (bytes(99), 7, "zeros"), (pointer, 3, "git lfs pull")):
                 (folder / name).write_bytes(data)
                 self.assertRegex(self.said(folder, status), f"{name}: .*{words}")
+
+    def test_what_is_packed_is_called_that_and_to_be_unpacked_first(self):
+        data = self.file({"w": tensor("float32", (6,), FLOATS)}).read_bytes()
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w") as tar:
+            tar.addfile(tarfile.TarInfo("w"), io.BytesIO(b""))
+        for packed, by, way in ((gzip.compress(data), "packed by gzip", "gunzip"), (lzma.compress(data), "packed by xz", "unxz"),
+                                (bz2.compress(data), "packed by bzip2", "bunzip2"), (archive.getvalue(), "a tar archive", "tar -xf"),
+                                (b"\x28\xb5\x2f\xfd" + bytes(300), "packed by zstd", "unzstd")):
+            for name in ("model.pt.gz", "model.safetensors", "pytorch_model.bin"):
+                said = self.said(cases.file(self.folder / name, packed), 1)
+                self.assertRegex(said, f"it is {by}.*: unpack it first \\({way}")
+        folder = cases.made(self.folder / "index")
+        (folder / "model.safetensors.index.json").write_bytes(gzip.compress(data))
+        self.assertRegex(self.said(folder, 1), "model.safetensors.index.json: it is packed by gzip.*unpack it first")
 
     def test_a_file_of_a_few_bytes_is_cut_short(self):
         path = self.folder / "model.safetensors"
