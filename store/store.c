@@ -234,11 +234,19 @@ enum cairn_code cairn_store_perform(struct cairn_store_worker *worker,
     return request->code;
 }
 
-static enum cairn_code put_once(struct cairn_store_worker *worker, const char *key,
-                                struct cairn_view body, bool create, bool *ret_ambiguous,
-                                struct cairn_error *err) {
-    struct cairn_store_request request = {
-        .op = CAIRN_STORE_PUT, .key = key, .body = body, .create = create};
+struct small_put {
+    const char *key;
+    struct cairn_view body;
+    bool create, makes_room;
+};
+
+static enum cairn_code put_once(struct cairn_store_worker *worker, const struct small_put *put,
+                                bool *ret_ambiguous, struct cairn_error *err) {
+    struct cairn_store_request request = {.op = CAIRN_STORE_PUT,
+                                          .key = put->key,
+                                          .body = put->body,
+                                          .create = put->create,
+                                          .makes_room = put->makes_room};
     enum cairn_code code = cairn_store_perform(worker, &request, err);
     *ret_ambiguous = code != CAIRN_OK && request.ambiguous;
     return code;
@@ -256,21 +264,26 @@ static enum cairn_code compare_small(struct cairn_store_worker *worker, const ch
     return cairn_fail(err, CAIRN_CONFLICT, "object %s is there with other content", key);
 }
 
-enum cairn_code cairn_store_put_small(struct cairn_store_worker *worker, const char *key,
-                                      struct cairn_view body, bool create,
-                                      struct cairn_error *err) {
+static enum cairn_code put_small(struct cairn_store_worker *worker, const struct small_put *put,
+                                 struct cairn_error *err) {
     bool was_ambiguous = false, ambiguous = false;
     enum cairn_code code = CAIRN_OK;
     for (int i = 0; i < SMALL_TRIES_MAX; i++) {
-        code = put_once(worker, key, body, create, &ambiguous, err);
+        code = put_once(worker, put, &ambiguous, err);
         if (!ambiguous) break;
         was_ambiguous = true;
     }
     /* The existing object may be our own, from a try whose reply was lost. */
-    if (!was_ambiguous || code == CAIRN_OK || !create) return code;
+    if (!was_ambiguous || code == CAIRN_OK || !put->create) return code;
     if (code != CAIRN_PRECONDITION && !ambiguous) return code;
     struct cairn_error look = {0};
-    return compare_small(worker, key, body, &look) == CAIRN_OK ? CAIRN_OK : code;
+    return compare_small(worker, put->key, put->body, &look) == CAIRN_OK ? CAIRN_OK : code;
+}
+
+enum cairn_code cairn_store_put_small(struct cairn_store_worker *worker, const char *key,
+                                      struct cairn_view body, bool create,
+                                      struct cairn_error *err) {
+    return put_small(worker, &(struct small_put){key, body, .create = create}, err);
 }
 
 /* Compares; makes equal bytes durable, since their writer may have died before its sync. */
@@ -282,17 +295,17 @@ static enum cairn_code found_same(struct cairn_store_worker *worker, const char 
     return cairn_store_perform(worker, &head, err);
 }
 
-enum cairn_code cairn_store_put_same(struct cairn_store_worker *worker, const char *key,
-                                     struct cairn_view body, struct cairn_error *err) {
+static enum cairn_code put_same(struct cairn_store_worker *worker, const struct small_put *put,
+                                struct cairn_error *err) {
     enum cairn_code code = CAIRN_OK;
     bool look_first = !worker->store->profile.create_only_put;
     for (int i = 0; i < SMALL_TRIES_MAX; i++) {
         if (look_first) {
-            code = found_same(worker, key, body, err);
+            code = found_same(worker, put->key, put->body, err);
             if (code != CAIRN_NOT_FOUND) return code;
         }
         bool ambiguous = false;
-        code = put_once(worker, key, body, true, &ambiguous, err);
+        code = put_once(worker, put, &ambiguous, err);
         if (code == CAIRN_OK && worker->store->profile.create_only_put) return CAIRN_OK;
         /* S3's 409: another conditional request. Only the content decides a conflict. */
         if (code != CAIRN_OK && code != CAIRN_PRECONDITION && code != CAIRN_CONFLICT && !ambiguous)
@@ -300,10 +313,23 @@ enum cairn_code cairn_store_put_same(struct cairn_store_worker *worker, const ch
         /* Compare: a lost reply of ours, another server's equal bytes, or a conflict. */
         look_first = true;
     }
-    enum cairn_code looked = found_same(worker, key, body, err);
+    enum cairn_code looked = found_same(worker, put->key, put->body, err);
     if (looked != CAIRN_NOT_FOUND || code == CAIRN_OK) return looked;
-    return code == CAIRN_CONFLICT ? cairn_fail(err, CAIRN_BUSY, "put %s: refused with 409", key)
-                                  : code;
+    return code == CAIRN_CONFLICT
+               ? cairn_fail(err, CAIRN_BUSY, "put %s: refused with 409", put->key)
+               : code;
+}
+
+enum cairn_code cairn_store_put_same(struct cairn_store_worker *worker, const char *key,
+                                     struct cairn_view body, struct cairn_error *err) {
+    return put_same(worker, &(struct small_put){key, body, .create = true}, err);
+}
+
+enum cairn_code cairn_store_put_to_free(struct cairn_store_worker *worker, const char *key,
+                                        struct cairn_view body, bool replaces,
+                                        struct cairn_error *err) {
+    const struct small_put put = {key, body, .create = !replaces, .makes_room = true};
+    return replaces ? put_small(worker, &put, err) : put_same(worker, &put, err);
 }
 
 /* Reads up to `most` bytes from `*at` on into *ret, with the ETag of the first request. */

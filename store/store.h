@@ -121,6 +121,7 @@ struct cairn_store_request {
     enum cairn_store_op op;
     const char *key;
     bool create;
+    bool makes_room;   /* PUT, small: precedes a deletion; a full folder spends its ballast on it */
     const char *token; /* our upload token (UUID text), kept with the object */
     struct cairn_view body;
     bool has_crc32c;
@@ -290,6 +291,12 @@ enum cairn_code cairn_store_put_small(struct cairn_store_worker *worker, const c
 enum cairn_code cairn_store_put_same(struct cairn_store_worker *worker, const char *key,
                                      struct cairn_view body,
                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* For what must be in the store before bytes can be deleted from it: a full folder spends its
+ * ballast on it (store/dir/inside.h#7). As _put_same, or, with replaces, as _put_small without
+ * create. */
+enum cairn_code cairn_store_put_to_free(struct cairn_store_worker *worker, const char *key,
+                                        struct cairn_view body, bool replaces,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
 /* The whole object; larger than ret's limit is CAIRN_TOO_LARGE. */
 enum cairn_code cairn_store_get_small(struct cairn_store_worker *worker, const char *key,
                                       struct cairn_buf *ret,

@@ -18,6 +18,11 @@
  *          5   one step moves at most CAIRN_STORE_DIR_STEP_BYTES; requests take turns.
  *          6   a mount that is away (cairn_store_is_away) is CAIRN_UNAVAILABLE. It may lose
  *              unsynced bytes, so an upload whose sync fails that way is gone.
+ *          7   a file system without a free block or inode takes the small puts that precede a
+ *              deletion (makes_room): for each that finds no room a piece of the ballast is removed
+ *              and the put begins anew. Then, and after such a put where there is ample room, the
+ *              missing pieces are laid again as far as they fit. No other put uses them, and no
+ *              listing shows them.
  * Limits:  a component of a key has at most 255 bytes; names like .<uuid>.tmp are our temporaries
  *          and no keys. A key below another key cannot exist in a folder.
  * Threads: struct cairn_store_dir is immutable after open except for root_fd's folder, which
@@ -43,6 +48,15 @@
 #define CAIRN_STORE_DIR_PUBLISHED_MAX 8192
 #define CAIRN_STORE_DIR_TOGETHER_MAX 512
 #define CAIRN_STORE_DIR_TOGETHER_MIN 8 /* fewer are synced one by one */
+
+/* The ballast: files .cairn/.ballast-N, made by the first put that precedes a deletion, so in no
+ * folder that is not known as the store. They have names: an open file without one would be lost at
+ * a restart, could not be removed by hand, and keeps its file system from being mounted read-only.
+ * Pieces, since what is left of one belongs to whoever writes next; each has an inode, too. */
+#define CAIRN_STORE_DIR_BALLAST_FOLDER ".cairn"
+#define CAIRN_STORE_DIR_BALLAST_NAME ".ballast-"
+#define CAIRN_STORE_DIR_BALLAST_PIECES 8
+#define CAIRN_STORE_DIR_BALLAST_PIECE_BYTES (128 * CAIRN_KIB)
 
 struct cairn_store_dir {
     struct cairn_store base;
@@ -75,6 +89,7 @@ struct cairn_store_dir_job {
     struct cairn_file file;
     int folder_fd;                                   /* the key's folder; -1: not open */
     char temporary[CAIRN_STORE_DIR_TEMPORARY_BYTES]; /* "" or removed with the job */
+    bool named;                                      /* PUT: the final name exists */
     uint64_t moved_bytes;
     uint32_t crc32c;  /* of the bytes moved so far */
     void *scratch;    /* one step's bytes, read back */

@@ -260,6 +260,12 @@ static bool may_be_listed(struct walk *walk, const char *name, bool folder) {
     return strcmp(key, walk->after) > 0 || (folder && cairn_text_starts(walk->after, key));
 }
 
+/* inside.h#7. */
+static bool is_ballast(const struct walk *walk, const char *name) {
+    return strcmp(walk->path, CAIRN_STORE_DIR_BALLAST_FOLDER "/") == 0 &&
+           cairn_text_starts(name, CAIRN_STORE_DIR_BALLAST_NAME);
+}
+
 static enum cairn_code read_names(struct walk *walk, DIR *stream, struct names *names,
                                   struct cairn_error *err) {
     for (;;) {
@@ -279,6 +285,7 @@ static enum cairn_code read_names(struct walk *walk, DIR *stream, struct names *
         folder = type == DT_DIR;
         if (!(type == DT_DIR || type == DT_REG) || !may_be_listed(walk, name, folder)) continue;
         if (!folder && cairn_store_dir_is_temporary(name) != walk->temporaries) continue;
+        if (is_ballast(walk, name)) continue;
         CAIRN_TRY(CAIRN_ARRAY_ROOM(names->items, names->count, names->capacity, ITEMS_MAX,
                                    "names of a listing", err));
         size_t size = strlen(name);

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/statvfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -82,16 +83,15 @@ static enum cairn_code sync_file(const struct cairn_file *file, struct cairn_err
 }
 
 /* The last step: the name exists from here on, and is durable on CAIRN_OK. */
-static enum cairn_code publish_name(int folder_fd, const char *temporary, const char *name,
-                                    bool create, struct cairn_error *err) {
+static enum cairn_code publish_name(struct cairn_store_dir_job *job, const char *temporary,
+                                    const char *name, struct cairn_error *err) {
     CAIRN_CRASHPOINT("store.dir.synced");
-    if (create) {
-        CAIRN_TRY(cairn_file_publish(folder_fd, temporary, name, err));
-    } else {
-        if (renameat(folder_fd, temporary, folder_fd, name) != 0)
-            return cairn_fail_errno(err, "publish %s", name);
-        CAIRN_TRY(cairn_dir_sync(folder_fd, err));
-    }
+    if (job->request->create)
+        CAIRN_TRY(cairn_file_link(job->folder_fd, temporary, name, err));
+    else if (renameat(job->folder_fd, temporary, job->folder_fd, name) != 0)
+        return cairn_fail_errno(err, "publish %s", name);
+    job->named = true;
+    CAIRN_TRY(cairn_dir_sync(job->folder_fd, err));
     CAIRN_CRASHPOINT("store.dir.published");
     return CAIRN_OK;
 }
@@ -136,16 +136,17 @@ static void remember_file(struct cairn_store_dir_worker *worker, const struct ca
     if (fstat(file->fd, &st) == 0) cairn_store_dir_remember(worker, &st);
 }
 
-enum cairn_code cairn_store_dir_put(struct cairn_store_dir_worker *worker,
-                                    struct cairn_store_dir_job *job, bool *ret_more,
-                                    struct cairn_error *err) {
+static enum cairn_code put_step(struct cairn_store_dir_worker *worker,
+                                struct cairn_store_dir_job *job, bool *ret_more,
+                                struct cairn_error *err) {
     const struct cairn_store_request *request = job->request;
     struct cairn_store_dir_place place;
     CAIRN_TRY(cairn_store_dir_place_of(request->key, &place, err));
     if (!job->begun) {
         char uuid[CAIRN_UUID_TEXT_BYTES], temporary[CAIRN_STORE_DIR_TEMPORARY_BYTES];
         bool token = request->token && cairn_uuid_text_valid(cairn_view_of(request->token));
-        job->together = request->create && request->body.size <= CAIRN_STORE_SMALL_BYTES &&
+        job->together = request->create && !request->makes_room &&
+                        request->body.size <= CAIRN_STORE_SMALL_BYTES &&
                         worker->small_puts >= CAIRN_STORE_DIR_TOGETHER_MIN &&
                         cairn_store_dir_can_wait(worker);
         if (!token) cairn_uuid_random(uuid);
@@ -161,9 +162,111 @@ enum cairn_code cairn_store_dir_put(struct cairn_store_dir_worker *worker,
     set_attributes(job->file.fd, request->token, request->has_crc32c, request->crc32c);
     if (job->together) return CAIRN_OK; /* the common sync does the rest */
     CAIRN_TRY(sync_file(&job->file, err));
-    CAIRN_TRY(publish_name(job->folder_fd, job->temporary, place.name, request->create, err));
+    CAIRN_TRY(publish_name(job, job->temporary, place.name, err));
     job->temporary[0] = '\0'; /* renamed: nothing to remove */
     remember_file(worker, &job->file);
+    return CAIRN_OK;
+}
+
+/* ---- the ballast (inside.h#7) ---- */
+
+#define BALLAST_STEP_BYTES (4 * CAIRN_KIB) /* a piece is shorter by whole steps */
+#define BALLAST_ROOM_BYTES                                                                         \
+    (4 * CAIRN_STORE_DIR_BALLAST_PIECES * CAIRN_STORE_DIR_BALLAST_PIECE_BYTES)
+
+static const char *piece_name(unsigned number, char ret[32]) {
+    snprintf(ret, 32, CAIRN_STORE_DIR_BALLAST_NAME "%u", number);
+    return ret;
+}
+
+static int ballast_folder(const struct cairn_store_dir *dir) {
+    int fd = -1;
+    return cairn_store_dir_folder(dir, CAIRN_STORE_DIR_BALLAST_FOLDER, &fd, NULL) ? -1 : fd;
+}
+
+/* Removes a piece; false: none is left. */
+static bool give_piece(const struct cairn_store_dir *dir) {
+    char name[32];
+    CAIRN_AUTO_FD fd = ballast_folder(dir);
+    if (fd < 0) return false;
+    unsigned number = 0;
+    while (number < CAIRN_STORE_DIR_BALLAST_PIECES && unlinkat(fd, piece_name(number, name), 0))
+        number++;
+    if (number == CAIRN_STORE_DIR_BALLAST_PIECES) return false;
+    (void)!fsync(fd); /* journals give freed blocks to others after a commit alone */
+    return true;
+}
+
+/* Writes a piece where fallocate reserves nothing (NFS 3, ZFS). A file system that compresses must
+ * not shrink it. */
+static bool fill_piece(int fd) {
+    uint8_t bytes[4096];
+    for (uint64_t at = 0; at < CAIRN_STORE_DIR_BALLAST_PIECE_BYTES; at += sizeof bytes) {
+        cairn_random(bytes, sizeof bytes);
+        if (pwrite(fd, bytes, sizeof bytes, (off_t)at) != (ssize_t)sizeof bytes) return false;
+    }
+    return fdatasync(fd) == 0;
+}
+
+/* True if the piece has all its bytes. Otherwise it keeps what it got. */
+static bool lay_piece(const struct cairn_store_dir *dir, int folder_fd, const char *name) {
+    struct stat st;
+    CAIRN_AUTO_FD fd = openat(folder_fd, name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0 || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) return false;
+    if ((uint64_t)st.st_blocks * 512 >= CAIRN_STORE_DIR_BALLAST_PIECE_BYTES) return true;
+    (void)!fchmod(fd, dir->file_mode);
+    /* Without a length: whoever copies the store copies nothing. */
+    uint64_t bytes = CAIRN_STORE_DIR_BALLAST_PIECE_BYTES;
+    while (bytes && fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)bytes) != 0) {
+        if (errno != ENOSPC && errno != EDQUOT) return fill_piece(fd);
+        bytes -= BALLAST_STEP_BYTES;
+    }
+    if (bytes && (fstat(fd, &st) != 0 || !st.st_blocks)) return fill_piece(fd);
+    return bytes == CAIRN_STORE_DIR_BALLAST_PIECE_BYTES;
+}
+
+/* used: what the put left of its pieces is taken back before another writer takes it. Otherwise the
+ * last room is left to others: the catalog may lie in this file system, too. */
+static void lay_ballast(const struct cairn_store_dir *dir, bool used) {
+    char name[32];
+    struct statvfs room;
+    CAIRN_AUTO_FD fd = ballast_folder(dir);
+    if (fd < 0) return;
+    if (!used && (fstatvfs(fd, &room) != 0 || room.f_bavail < BALLAST_ROOM_BYTES / room.f_frsize))
+        return;
+    for (unsigned number = 0; number < CAIRN_STORE_DIR_BALLAST_PIECES; number++)
+        if (!lay_piece(dir, fd, piece_name(number, name))) break;
+}
+
+/* Undoes a put that found no room. */
+static void undo_put(struct cairn_store_dir_job *job) {
+    cairn_file_release(&job->file);
+    if (job->folder_fd >= 0 && job->temporary[0]) unlinkat(job->folder_fd, job->temporary, 0);
+    if (job->folder_fd >= 0) close(job->folder_fd);
+    job->folder_fd = -1;
+    job->temporary[0] = '\0';
+    job->moved_bytes = 0;
+    job->crc32c = 0;
+}
+
+enum cairn_code cairn_store_dir_put(struct cairn_store_dir_worker *worker,
+                                    struct cairn_store_dir_job *job, bool *ret_more,
+                                    struct cairn_error *err) {
+    const struct cairn_store_dir *dir = cairn_store_dir_of(worker);
+    if (!job->request->makes_room) return put_step(worker, job, ret_more, err);
+    CAIRN_ASSERT(job->request->body.size <= CAIRN_STORE_SMALL_BYTES); /* one step */
+    struct cairn_error why = {0};
+    enum cairn_code code = put_step(worker, job, ret_more, &why);
+    int given = 0;
+    for (; given < CAIRN_STORE_DIR_BALLAST_PIECES && code == CAIRN_NO_SPACE; given++) {
+        bool full = why.os_errno == ENOSPC || why.os_errno == EDQUOT;
+        if (!full || job->named || !give_piece(dir)) break;
+        undo_put(job);
+        why = (struct cairn_error){0};
+        code = put_step(worker, job, ret_more, &why);
+    }
+    if (code != CAIRN_OK) return cairn_pass(err, code, &why);
+    lay_ballast(dir, given > 0);
     return CAIRN_OK;
 }
 
@@ -304,7 +407,7 @@ enum cairn_code cairn_store_dir_upload_complete(struct cairn_store_dir_worker *w
         err->code = synced =
             CAIRN_NOT_FOUND; /* inside.h#6: its name may still exist, and is not published */
     CAIRN_TRY(synced);
-    CAIRN_TRY(publish_name(job->folder_fd, temporary, place.name, request->create, err));
+    CAIRN_TRY(publish_name(job, temporary, place.name, err));
     remember_file(worker, &job->file);
     return CAIRN_OK;
 }

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: on=disk */
 /* The folder store on real files. */
+#include <fcntl.h>
 #include <sys/mount.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "common/trace.h"
 #include "store/dir/inside.h"
@@ -558,4 +561,133 @@ TEST(k09_a_full_file_system_is_said_with_the_object_and_leaves_nothing, err) { /
     cairn_store_worker_free(CAIRN_TAKE(place.worker));
     cairn_store_free(CAIRN_TAKE(place.store));
     EXPECT(umount(folder) == 0);
+}
+
+/* ---- the ballast ---- */
+
+struct small_disk {
+    struct cairn_place place;
+    const char *folder;
+};
+static void small_disk_release(struct small_disk *disk) {
+    cairn_place_release(&disk->place);
+    if (disk->folder) EXPECT(umount(disk->folder) == 0);
+}
+/* False: nothing can be mounted here. */
+static bool small_disk_open(struct small_disk *disk, const char *options, struct cairn_error *err) {
+    const char *folder = TEXT("%s/small", cairn_test_folder());
+    if (mkdir(folder, 0755) != 0 || mount("none", folder, "tmpfs", 0, options) != 0) return false;
+    disk->folder = folder;
+    EXPECT(place_open(&disk->place, folder, NULL, err) == CAIRN_OK);
+    return true;
+}
+static uint64_t free_bytes(const struct small_disk *disk) {
+    struct statvfs room;
+    return statvfs(disk->folder, &room) == 0 ? room.f_bavail * room.f_bsize : 0;
+}
+static enum cairn_code mark(struct small_disk *disk, unsigned number, struct cairn_error *err) {
+    return cairn_store_put_to_free(disk->place.worker, TEXT("proj/run/%u/trashed.json", number),
+                                   CAIRN_VIEW("mark"), false, err);
+}
+static uint64_t ballast_bytes(const struct small_disk *disk) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < CAIRN_STORE_DIR_BALLAST_PIECES; i++) {
+        struct stat st;
+        if (stat(TEXT("%s/.cairn/.ballast-%d", disk->folder, i), &st) == 0)
+            bytes += (uint64_t)st.st_blocks * 512;
+    }
+    return bytes;
+}
+#define BALLAST_BYTES (CAIRN_STORE_DIR_BALLAST_PIECES * CAIRN_STORE_DIR_BALLAST_PIECE_BYTES)
+#define SMALL_DISK(options)                                                                        \
+    CAIRN_RELEASED(small_disk_release) struct small_disk disk = {0};                               \
+    if (!small_disk_open(&disk, options, &err)) SKIP("mounting needs root")
+
+TEST(k09_a_full_file_system_takes_what_precedes_a_deletion_and_nothing_else, err) { /* inside.h#7 */
+    SMALL_DISK("size=8m");
+    struct cairn_store_worker *worker = disk.place.worker;
+    struct cairn_view body = CAIRN_VIEW("x");
+    REQUIRE_OK(cairn_store_put_same(worker, ".cairn/store.json", body, &err));
+    EXPECT_EQ_U64(ballast_bytes(&disk), 0); /* the store is not yet known to be the server's */
+    REQUIRE_OK(mark(&disk, 0, &err));
+    EXPECT_EQ_U64(ballast_bytes(&disk), BALLAST_BYTES);
+    CAIRN_AUTO_FD filler = open(TEXT("%s/filler", disk.folder), O_WRONLY | O_CREAT, 0600);
+    REQUIRE(posix_fallocate(filler, 0, (off_t)free_bytes(&disk)) == 0);
+    EXPECT_FAILS(cairn_store_put_same(worker, "a", body, &err), CAIRN_NO_SPACE, "a");
+    EXPECT_EQ_U64(ballast_bytes(&disk), BALLAST_BYTES);
+    unsigned marks = 1;
+    while (marks < 1000 && mark(&disk, marks, &err) == CAIRN_OK) {
+        EXPECT_EQ_U64(free_bytes(&disk), 0); /* what is left of a piece is taken back at once */
+        EXPECT_FAILS(cairn_store_put_same(worker, "a", body, &err), CAIRN_NO_SPACE, "a");
+        marks++;
+    }
+    EXPECT_EQ_U64(marks, 1 + BALLAST_BYTES / 4096);
+    EXPECT_CODE(mark(&disk, marks, &err), CAIRN_NO_SPACE);
+    REQUIRE_OK(cairn_store_delete(worker, "proj/run/1/trashed.json", &err));
+    REQUIRE_OK(mark(&disk, marks, &err)); /* by the room that a deletion made */
+    REQUIRE(ftruncate(filler, 0) == 0);
+    REQUIRE_OK(mark(&disk, marks + 1, &err));
+    EXPECT_EQ_U64(ballast_bytes(&disk), BALLAST_BYTES);
+}
+
+TEST(a_replaced_document_that_precedes_a_deletion_is_taken_by_a_full_file_system, err) {
+    SMALL_DISK("size=8m");
+    struct cairn_store_worker *worker = disk.place.worker;
+    const char *key = ".cairn/store.json";
+    REQUIRE_OK(cairn_store_put_to_free(worker, key, CAIRN_VIEW("one"), true, &err));
+    CAIRN_AUTO_FD filler = open(TEXT("%s/filler", disk.folder), O_WRONLY | O_CREAT, 0600);
+    REQUIRE(posix_fallocate(filler, 0, (off_t)free_bytes(&disk)) == 0);
+    EXPECT_CODE(cairn_store_put_small(worker, key, CAIRN_VIEW("two"), false, &err), CAIRN_NO_SPACE);
+    for (int i = 0; i < 1000; i++)
+        REQUIRE_OK(cairn_store_put_to_free(worker, key, CAIRN_VIEW("two"), true, &err));
+    WITH_OK(buf, there, cairn_store_get_small(worker, key, &there, &err));
+    EXPECT_EQ_TEXT(there.data, "two");
+    EXPECT_EQ_U64(ballast_bytes(&disk),
+                  BALLAST_BYTES); /* the document before has given its block */
+}
+
+TEST(a_file_system_without_an_inode_takes_what_precedes_a_deletion, err) { /* inside.h#7 */
+    SMALL_DISK("size=8m,nr_inodes=64");
+    struct cairn_store_worker *worker = disk.place.worker;
+    REQUIRE_OK(cairn_store_put_same(worker, ".cairn/store.json", CAIRN_VIEW("x"), &err));
+    REQUIRE_OK(mark(&disk, 0, &err));
+    REQUIRE_OK(
+        cairn_store_put_small(worker, "proj/run/1/committed.json", CAIRN_VIEW("x"), true, &err));
+    for (int i = 0; i < 64; i++) {
+        CAIRN_AUTO_FD file = open(TEXT("%s/file-%d", disk.folder, i), O_WRONLY | O_CREAT, 0600);
+        if (file < 0) break;
+    }
+    EXPECT_CODE(cairn_store_put_small(worker, "proj/run/1/x", CAIRN_VIEW("x"), true, &err),
+                CAIRN_NO_SPACE);
+    REQUIRE_OK(mark(&disk, 1, &err));
+    EXPECT_CODE(cairn_store_put_small(worker, "proj/run/1/x", CAIRN_VIEW("x"), true, &err),
+                CAIRN_NO_SPACE);
+}
+
+TEST(the_last_room_of_a_file_system_is_not_taken_for_the_ballast, err) {
+    SMALL_DISK("size=3m");
+    REQUIRE_OK(cairn_store_put_same(disk.place.worker, ".cairn/store.json", CAIRN_VIEW("x"), &err));
+    REQUIRE_OK(mark(&disk, 0, &err));
+    EXPECT_EQ_U64(ballast_bytes(&disk), 0);
+}
+
+TEST(no_listing_shows_the_ballast, err) { /* inside.h#7 */
+    PLACE(NULL);
+    struct cairn_store_worker *worker = place.worker;
+    REQUIRE_OK(cairn_store_put_to_free(worker, ".cairn/a", CAIRN_VIEW("x"), false, &err));
+    EXPECT(exists(&place, ".cairn/.ballast-0"));
+    const char *const prefixes[] = {"", ".cairn/", ".cairn/.b"};
+    for (size_t i = 0; i < CAIRN_COUNT(prefixes); i++) {
+        const char *prefix = prefixes[i];
+        CAIRN_AUTO(store_listing) objects = {0}, uploads = {0};
+        REQUIRE_OK(list(&place, CAIRN_STORE_LIST, prefix, NULL, &objects, &err));
+        REQUIRE_OK(list(&place, CAIRN_STORE_UPLOADS, prefix, NULL, &uploads, &err));
+        EXPECT_EQ_U64(objects.count, i < 2);
+        EXPECT_EQ_U64(uploads.count, 0);
+    }
+    /* The name belongs to the ballast in that folder alone. */
+    REQUIRE_OK(cairn_store_put_same(worker, "proj/run/.ballast-0", CAIRN_VIEW("x"), &err));
+    CAIRN_AUTO(store_listing) others = {0};
+    REQUIRE_OK(list(&place, CAIRN_STORE_LIST, "proj/", NULL, &others, &err));
+    EXPECT_EQ_U64(others.count, 1);
 }
