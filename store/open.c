@@ -165,5 +165,6 @@ enum cairn_code cairn_store_record_put(struct cairn_store_worker *worker,
     CAIRN_AUTO(buf) text = {0};
     cairn_key_store_json(&key);
     CAIRN_TRY(cairn_store_record_encode(record, &text, err));
-    return cairn_store_put_small(worker, key.text, cairn_buf_view(&text), create, err);
+    return create ? cairn_store_put_small(worker, key.text, cairn_buf_view(&text), true, err)
+                  : cairn_store_put_to_free(worker, key.text, cairn_buf_view(&text), true, err);
 }

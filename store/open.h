@@ -64,7 +64,8 @@ void cairn_stores_release(struct cairn_stores *stores);
 enum cairn_code cairn_store_record_get(struct cairn_store_worker *worker, uint64_t deadline_ms,
                                        struct cairn_store_record *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* create: CAIRN_PRECONDITION if a record exists; otherwise it is replaced. */
+/* create: CAIRN_PRECONDITION if a record exists; otherwise it is replaced, as each sweep does
+ * before it deletes (cairn_store_put_to_free). */
 enum cairn_code cairn_store_record_put(struct cairn_store_worker *worker,
                                        const struct cairn_store_record *record, bool create,
                                        struct cairn_error *err) CAIRN_MUST_USE;

@@ -266,7 +266,7 @@ static enum cairn_code take_number(struct srv *server, struct cairn_store_worker
     struct cairn_key key;
     cairn_key_generation(number, &key);
     const char *taker = srv_catalog_server(server->catalog);
-    return cairn_store_put_same(worker, key.text, cairn_view_of(taker), err);
+    return cairn_store_put_to_free(worker, key.text, cairn_view_of(taker), false, err);
 }
 
 /* Keeps the last object: the next server must not be able to create it. */

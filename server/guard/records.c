@@ -22,11 +22,23 @@
 #define OLDER_MAX 1000
 #define SETTLE_TRIES_MAX 8
 
-static enum cairn_code put(struct cairn_store_worker *worker, const struct cairn_key *key,
-                           const char *kind, const char *id, struct cairn_error *err) {
-    char text[128];
-    int size = snprintf(text, sizeof(text), "{\"%s\":1,\"version\":\"%s\"}", kind, id);
-    return cairn_store_put_same(worker, key->text, (struct cairn_view){text, (size_t)size}, err);
+/* Room for one mark. */
+struct mark_text {
+    char bytes[128];
+};
+
+static struct cairn_view mark_of(const char *kind, const char *id, struct mark_text *text) {
+    int size =
+        snprintf(text->bytes, sizeof(text->bytes), "{\"%s\":1,\"version\":\"%s\"}", kind, id);
+    return (struct cairn_view){text->bytes, (size_t)size};
+}
+
+/* No version is deleted without this mark: a full store must take it. */
+static enum cairn_code put_trashed(struct cairn_store_worker *worker, const struct cairn_key *key,
+                                   const char *id, struct cairn_error *err) {
+    struct mark_text text;
+    return cairn_store_put_to_free(worker, key->text, mark_of("cairn_trashed", id, &text), false,
+                                   err);
 }
 
 enum cairn_code srv_mark_trashed(struct cairn_store_worker *worker,
@@ -35,7 +47,7 @@ enum cairn_code srv_mark_trashed(struct cairn_store_worker *worker,
     struct cairn_version_place place = srv_version_place(version);
     struct cairn_key key;
     cairn_key_trashed(&place, &key);
-    enum cairn_code code = trashed ? put(worker, &key, "cairn_trashed", version->id.text, err)
+    enum cairn_code code = trashed ? put_trashed(worker, &key, version->id.text, err)
                                    : cairn_store_delete(worker, key.text, err);
     return code ? cairn_within(err, code, "%s", key.text) : CAIRN_OK;
 }
@@ -65,8 +77,10 @@ static enum cairn_code mark_superseded(struct srv *server, struct cairn_store_wo
     for (size_t i = 0; i < older.count; i++) {
         struct cairn_version_place place = {version->name, version->step, older.ids[i]};
         struct cairn_key key;
+        struct mark_text text;
         cairn_key_superseded(&place, version->attempt, &key);
-        CAIRN_TRY(put(worker, &key, "cairn_superseded", older.ids[i].text, err));
+        CAIRN_TRY(cairn_store_put_same(worker, key.text,
+                                       mark_of("cairn_superseded", older.ids[i].text, &text), err));
     }
     return CAIRN_OK;
 }
@@ -101,7 +115,7 @@ enum cairn_code srv_marks_write_missing(struct srv *server, struct cairn_store_w
         struct cairn_version_place place = {objects->name, missing[i]->step, missing[i]->id};
         struct cairn_key key;
         cairn_key_trashed(&place, &key);
-        CAIRN_TRY(put(worker, &key, "cairn_trashed", missing[i]->id.text, err));
+        CAIRN_TRY(put_trashed(worker, &key, missing[i]->id.text, err));
         missing[i]->trashed = true;
     }
     cairn_log(INFO, "trash.marked", "run=%s/%s versions=%zu", objects->name.project,

@@ -104,6 +104,74 @@ class Full(unittest.TestCase):
         self.ends_well()
 
 
+class Emptied(unittest.TestCase):
+    """A store without one free block is emptied by the commands that make room (store/dir/inside.h#7)."""
+
+    def setUp(self):
+        self.root = cases.folder(self)
+        self.store = cases.made(self.root / "store")
+        self.assertTrue(mounted.mount(self.store, "tmpfs", "-t", "tmpfs", "-o", "size=24m,mode=0777"))
+        self.addCleanup(mounted.unmount, self.store)
+        self.world = World(store=str(self.store), root=self.root, case=self, server_arguments=[
+            "--sweep-interval", "200ms", "--check-interval", "100ms", "--trash-grace", "0ms"])
+        self.model = cases.tree(self.root / "model", {"a.bin": 5 * MIB})
+        self.world.put(self.model, f"{RUN}@1", f"{RUN}@2", f"{RUN}@3")
+
+    def fill(self):
+        mounted.fill(self.store)
+        self.assertEqual(os.statvfs(self.store).f_bavail, 0)
+
+    def no_room_for_a_record(self):
+        """An ordinary write of the server: the record of an attempt."""
+        return self.world.call("POST", "/v1/runs/a/b/attempts", {
+            "job": "j", "world_size": 1, "after": 0, "node": "n", "ranks": [{"rank": 0, "proc": "p"}]})[0] == 507
+
+    def is_gone(self, step):
+        return not [path for path in files_below(self.store / RUN) if f"{step:012}" in path.parts]
+
+    def ballast(self):
+        return sum(path.stat().st_blocks * 512 for path in (self.store / ".cairn").glob(".ballast-*"))
+
+    def test_a_version_is_removed_from_a_store_without_a_free_block_and_its_room_is_saved_into(self):
+        self.fill()
+        self.assertTrue(self.no_room_for_a_record())
+        self.world.cairn("rm", "--yes", f"{RUN}@1")
+        wait_until(lambda: self.is_gone(1))
+        self.world.cairn("put", self.model, f"{RUN}@4")
+        self.assertEqual(self.world.committed(RUN), [2, 3, 4])
+        self.world.cairn("verify", f"{RUN}@4")
+        self.assertEqual(self.world.got(f"{RUN}@4"), cases.content(self.model))
+
+    def test_the_ballast_is_whole_again_when_there_is_room_and_no_command_takes_it_for_an_object(self):
+        whole = self.ballast()
+        self.assertEqual(whole, MIB)
+        self.fill()
+        for step in (1, 2):
+            self.world.cairn("rm", "--yes", f"{RUN}@{step}")
+        wait_until(lambda: self.is_gone(1) and self.is_gone(2))
+        self.world.cairn("rm", "--yes", f"{RUN}@3")
+        self.assertEqual(self.ballast(), whole)
+        for words in (("gc",), ("gc", "--json"), ("ls", "--store", self.store), ("uploads", "ls")):
+            self.assertNotIn("ballast", self.world.cairn(*words).stdout)
+
+    def test_a_server_that_starts_on_a_full_store_empties_it(self):
+        self.world.server.kill()
+        self.fill()
+        self.world.server.start()
+        self.world.cairn("rm", "--yes", f"{RUN}@1")
+        wait_until(lambda: self.is_gone(1))
+
+    def test_a_policy_removes_from_a_store_without_a_free_block(self):
+        """Carried out by hand: no commit, after which a policy is carried out, has room."""
+        self.fill()
+        policy = {"policy": {"keep": {"last": 1}}}
+        plan = self.world.call("POST", f"/v1/runs/{RUN}/retention/preview", policy)[2]["plan_etag"]
+        said = self.world.call("POST", f"/v1/runs/{RUN}/retention/apply", {**policy, "plan_etag": plan})
+        self.assertEqual((said[0], said[2]["removed"]), (200, 2), said)
+        wait_until(lambda: self.is_gone(1) and self.is_gone(2))
+        self.assertEqual(self.world.committed(RUN), [3])
+
+
 class FullCopies(unittest.TestCase):
     """The further store is a disk that is full for a moment."""
     SIZES = {"a.bin": 5 * MIB, "b.bin": 3 * MIB}
