@@ -23,8 +23,9 @@
  *              name wherever they lie, into any value with a tensor; all else is one item. A
  *              foreign class's instance is split like a map: readers may lack the class.
  *          8   a key in a path is Python's str() of it, since jobs find items by these names: None,
- *              booleans, numbers of any size, texts, bytes, element types, and tuples, lists and
- *              sets of these; a text by itself is unquoted.
+ *              booleans, numbers of any size and NumPy's, texts, bytes, element types, classes,
+ *              ranges, devices, dates, paths, decimals, and tuples, lists and sets of the first
+ *              six; a text by itself is unquoted. Other keys are named by their position.
  *          9   tensors with the same elements of the same storage are one tensor and its aliases.
  *          10  strided, conjugated and negated tensors are read as their actual values
  *              (assembly.h#8); any other metadata of a tensor is CAIRN_UNSUPPORTED.
@@ -218,6 +219,12 @@ enum cairn_code cairn_torch_plain_add(const struct cairn_torch_plain *plain,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- shared by both forms of a torch file; for formats/torch/ alone ---- */
+
+/* Appends a key's str(); *ret false: it has none, and the appended bytes are meaningless. */
+enum cairn_code cairn_torch_key_text(const struct cairn_pickle *values, cairn_pickle_ref key,
+                                     struct cairn_buf *into, bool *ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+
 
 /* cairn_torch_is_tensor except whole tensors of sharded classes, which contain one. */
 bool cairn_torch_is_plain_tensor(const struct cairn_torch *file, cairn_pickle_ref ref);

@@ -240,3 +240,56 @@ TEST(values_that_hold_themselves_or_each_other_end, err) {
     EXPECT_CODE(look_at_object(doubling.data, doubling.size, &err), CAIRN_TOO_LARGE);
     EXPECT_CODE(look_at_object("}K\x07K\x01s.", 7, &err), CAIRN_OK);
 }
+
+/* ---- keys ---- */
+
+static enum cairn_code name_of_key(const char *key, size_t size, struct cairn_buf *ret,
+                                   struct cairn_error *err) {
+    CAIRN_AUTO(pickle) values = {0};
+    bool fits = false;
+    CAIRN_TRY(cairn_torch_read_pickle((struct cairn_view){key, size}, false, &values, err));
+    CAIRN_TRY(cairn_torch_key_text(&values, values.root, ret, &fits, err));
+    if (!fits) cairn_buf_clear(ret);
+    return fits ? CAIRN_OK : cairn_buf_append_text(ret, "none", err);
+}
+
+TEST(a_key_that_is_no_text_has_the_name_that_python_prints, err) {
+#define KEY(key, text)                                                                             \
+    { key, sizeof key - 1, text }
+#define BYTES(text) "c_codecs\nencode\n(" text "X\x06\0\0\0latin1tR"
+#define SCALAR(type, bytes)                                                                        \
+    "cnumpy._core.multiarray\nscalar\n(cnumpy\ndtype\n(X\x02\0\0\0" type "\x89\x88tR" bytes "tR."
+    static const struct {
+        const char *key;
+        size_t size;
+        const char *text;
+    } keys[] = {
+        KEY("c__builtin__\nEllipsis\n.", "Ellipsis"),
+        KEY("c__builtin__\nlong\n.", "<class 'int'>"),
+        KEY("ctorch.nn.modules.linear\nLinear\n.", "<class 'torch.nn.modules.linear.Linear'>"),
+        KEY("ctorch\nper_tensor_affine\n.", "torch.per_tensor_affine"),
+        KEY("c__builtin__\ntype\n(NtR.", "<class 'NoneType'>"),
+        KEY("c__builtin__\nxrange\n(K\0K\x09K\x02tR.", "range(0, 9, 2)"),
+        KEY("c__builtin__\nxrange\n(K\0K\x09K\x01tR\x85.", "(range(0, 9),)"),
+        KEY("ctorch\ndevice\n(X\x04\0\0\0cudaK\x01tR.", "cuda:1"),
+        KEY("ctorch\ndevice\n(X\x04\0\0\0cudaK\x01tR\x85.", "none"),
+        KEY("cpathlib\nPosixPath\n(X\x01\0\0\0/X\x01\0\0\0aX\x01\0\0\0btR.", "/a/b"),
+        KEY("cdecimal\nDecimal\n(X\x04\0\0\0"
+            "1.50tR.",
+            "1.50"),
+        KEY("cfractions\nFraction\n(K\x01K\x02tR.", "1/2"),
+        KEY("cdatetime\ndate\n(" BYTES("X\x05\0\0\0\x07\xc3\xa8\x01\x02") "tR.", "2024-01-02"),
+        KEY("cdatetime\ndate\n(" BYTES("X\x02\0\0\0\x01\x02") "tR.", "none"),
+        KEY("cdatetime\ntimedelta\n(K\x01K\x02K\x03tR.", "1 day, 0:00:02.000003"),
+        KEY(SCALAR("i8", "C\x08\xfd\xff\xff\xff\xff\xff\xff\xff"), "-3"),
+        KEY(SCALAR("u1", "C\x01\xfd"), "253"),
+        KEY(SCALAR("b1", "C\x01\x01"), "True"),
+        KEY(SCALAR("f8", "C\x08\0\0\0\0\0\0\xe0\x3f"), "0.5"),
+        KEY(SCALAR("i8", "C\x01\x01"), "none"),
+        KEY("cnobody\nThing\n)R.", "none"),
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(keys); i++) {
+        WITH_OK(buf, name, name_of_key(keys[i].key, keys[i].size, &name, &err));
+        EXPECT_EQ_TEXT(name.data, keys[i].text);
+    }
+}
