@@ -62,12 +62,10 @@ static enum cairn_code fill_entry(const struct job *job,
     uint64_t to = cairn_min_u64(entry_end, end);
     if (from >= to) return CAIRN_OK;
     uint64_t offset = from - entry->offset_bytes, size = to - from;
-    if (cli_export_is_object(&job->plan, entry)) {
-        const struct cairn_assembly_piece *piece =
-            &assembly->objects[entry->tag - assembly->tensor_count].piece;
-        return cairn_input_read(assembly->inputs[piece->input], piece->offset_bytes + offset,
-                                window + (from - begin), (size_t)size, err);
-    }
+    if (cli_export_is_object(&job->plan, entry))
+        return cairn_assembly_read_object(assembly,
+                                          &assembly->objects[entry->tag - assembly->tensor_count],
+                                          offset, window + (from - begin), size, err);
     const struct cairn_assembly_tensor *tensor = &assembly->tensors[entry->tag];
     if (entry->dtype == tensor->dtype)
         return cairn_assembly_read(assembly, tensor, offset, window + (from - begin), size, err);
@@ -407,7 +405,8 @@ static enum cairn_code report_export(const struct cli *cli, const struct cli_wei
         if (job->exclude_frozen && assembly->tensors[i].frozen)
             json_array_append_new(left_out, json_pack("{s:s, s:s}", "name",
                                                       assembly->tensors[i].name, "why", FROZEN));
-        else if (assembly->tensors[i].alias_of != CAIRN_ASSEMBLY_NO_ALIAS && !job->copy_tied)
+        else if (assembly->tensors[i].alias_of != CAIRN_ASSEMBLY_NO_ALIAS && !job->copy_tied &&
+                 !assembly->tensors[i].in_object)
             json_object_set_new(aliases, cli_export_name(job, i),
                                 json_string(cli_export_name(job, assembly->tensors[i].alias_of)));
     CAIRN_TRY(add_values(job, kept, overflowed, err));

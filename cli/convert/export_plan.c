@@ -38,8 +38,8 @@ static bool is_named(const struct cli_export *export, const char *name) {
     return !export->only || fnmatch(export->only, name, 0) == 0;
 }
 static bool is_wanted(const struct cli_export *export, const struct cairn_assembly_tensor *tensor) {
-    return tensor->dtype != CAIRN_DTYPE_ITEM && is_named(export, tensor->name) &&
-           !(export->exclude_frozen && tensor->frozen);
+    return tensor->dtype != CAIRN_DTYPE_ITEM && !tensor->in_object &&
+           is_named(export, tensor->name) && !(export->exclude_frozen && tensor->frozen);
 }
 
 bool cli_export_writes(const struct cli_export *export, size_t number) {
@@ -91,17 +91,17 @@ static enum cairn_code place(struct cli_export_plan *plan, const char *name, siz
 }
 
 /* An alias is placed if its target is not exported or with copy_tied. */
-static enum cairn_code place_all(struct cli_export_plan *plan, struct cairn_error *err) {
+static enum cairn_code place_all(struct cli_export_plan *plan, struct cairn_model_split *split,
+                                 struct cairn_error *err) {
     struct cli_export *export = plan->export;
-    struct cairn_model_split split = {.file_bytes_max = export->shard_bytes_max};
     for (size_t i = 0; i < export->assembly->tensor_count; i++) {
         const struct cairn_assembly_tensor *tensor = &export->assembly->tensors[i];
         bool alias = tensor->alias_of != CAIRN_ASSEMBLY_NO_ALIAS;
         size_t source = alias ? tensor->alias_of : i;
-        export->filtered += !is_named(export, tensor->name);
+        export->filtered += !is_named(export, tensor->name) && !tensor->in_object;
         if (!is_wanted(export, tensor)) continue;
         if (!alias || export->copy_tied || !is_wanted(export, &export->assembly->tensors[source]))
-            CAIRN_TRY(place(plan, cli_export_name(export, i), source, &split, err));
+            CAIRN_TRY(place(plan, cli_export_name(export, i), source, split, err));
     }
     return CAIRN_OK;
 }
@@ -182,23 +182,26 @@ static enum cairn_code refuse_empty(const struct cli_export *export, struct cair
 
 enum cairn_code cli_export_plan_make(struct cli_export *export, struct cli_export_plan *plan,
                                      struct cairn_error *err) {
+    struct cairn_model_split split = {.file_bytes_max = export->shard_bytes_max};
     *plan = (struct cli_export_plan){.export = export};
     plan->places = calloc(export->assembly->tensor_count + 1, sizeof *plan->places);
     if (!plan->places) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the tensors' places");
-    CAIRN_TRY(place_all(plan, err));
+    CAIRN_TRY(place_all(plan, &split, err));
     if (export->form != CLI_EXPORT_SAFETENSORS && !export->copy_tied)
         CAIRN_TRY(place_aliases(plan, err));
     if (export->form == CLI_EXPORT_DCP) {
-        /* Objects are copied unchanged into the last file. */
+        /* Objects are copied unchanged into the last file; those with tensors fill files, too. */
         const struct cairn_assembly *assembly = plan->export->assembly;
         for (size_t i = 0; i < assembly->object_count; i++) {
             const struct cairn_assembly_object *object = &assembly->objects[i];
             if (!is_named(plan->export, object->name)) continue;
-            if (plan->count == 0) CAIRN_TRY(begin_shard(plan, err));
+            bool fills = object->holds_tensors || plan->count == 0;
+            uint64_t bytes = object->holds_tensors ? object->size_bytes : 0;
+            if (fills && cairn_model_split_begins(&split, bytes)) CAIRN_TRY(begin_shard(plan, err));
             struct cli_export_shard *shard = &plan->shards[plan->count - 1];
             shard->entries[shard->count++] = (struct cairn_safetensors_entry){
                 .name = cairn_view_of(cli_export_name(plan->export, assembly->tensor_count + i)),
-                .size_bytes = object->piece.size_bytes,
+                .size_bytes = object->size_bytes,
                 .tag = assembly->tensor_count + i};
         }
     }
@@ -474,6 +477,8 @@ static enum cairn_code rename_all(struct renaming *renaming,
         numbers ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for names");
     uint32_t count = 0;
     for (size_t i = 0; code == CAIRN_OK && i < ret->count; i++) {
+        /* A tensor in an object has no name there, so no rule is for it. */
+        if (i < assembly->tensor_count && assembly->tensors[i].in_object) continue;
         code = rename_one(renaming, old_name(assembly, i), &ret->names[i], err);
         if (code || !wanted(owner, i)) continue;
         uint32_t number = count;

@@ -77,6 +77,8 @@ struct cli_weights {
     const char **names; /* of the folder's files */
     struct cli_weights_file **files; /* separately allocated: inputs point into them */
     size_t count, capacity;          /* capacity: objects only */
+    struct cairn_torch **unpacked;   /* deflated files whose storages are in objects; owned */
+    size_t unpacked_count, unpacked_capacity;
 };
 /* Whether text is a stored version, *ret (project/run@step), and not a file or a bucket. */
 bool cli_weights_is_stored(const struct cli *cli, const char *text, struct cli_ref *ret);

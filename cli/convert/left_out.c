@@ -37,6 +37,7 @@ static enum cairn_code add_opened(struct cli_weights *weights, const struct cair
     const struct cairn_torch_plain plain = {.file = file,
                                             .archives = archives,
                                             .ranks = prefix != NULL,
+                                            .own_tensors = !rule,
                                             .prefix = prefix && *prefix ? prefix : NULL,
                                             .taken = rule ? rule->taken : NULL,
                                             .tensors_too = rule && rule->tensors_too};
@@ -46,14 +47,23 @@ static enum cairn_code add_opened(struct cli_weights *weights, const struct cair
 static enum cairn_code add_input(struct cli_weights *weights, const struct cairn_input *input,
                                  bool archives, const struct rule *rule, const char *prefix,
                                  struct cairn_error *err) {
-    struct cairn_torch file;
     char first[16] = {0};
     size_t size = (size_t)cairn_min_u64(input->size_bytes, sizeof first);
     CAIRN_TRY(cairn_input_read(input, 0, first, size, err));
     if (!cairn_torch_begins((struct cairn_view){first, size})) return CAIRN_OK;
-    CAIRN_TRY(cairn_torch_open(input, weights->strict, &file, err));
-    enum cairn_code code = add_opened(weights, &file, archives, rule, prefix, err);
-    cairn_torch_release(&file);
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(weights->unpacked, weights->unpacked_count,
+                               weights->unpacked_capacity, SIZE_MAX, "files", err));
+    struct cairn_torch *file = calloc(1, sizeof *file);
+    if (!file) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a file");
+    enum cairn_code code = cairn_torch_open(input, weights->strict, file, err);
+    if (code == CAIRN_OK) code = add_opened(weights, file, archives, rule, prefix, err);
+    /* Objects read a file's unpacked bytes through it. */
+    if (code == CAIRN_OK && archives && file->unpacked) {
+        weights->unpacked[weights->unpacked_count++] = file;
+        return CAIRN_OK;
+    }
+    cairn_torch_release(file);
+    free(file);
     return code;
 }
 
@@ -119,13 +129,8 @@ static enum cairn_code add_folder(struct cli_weights *weights, bool dcp, bool ar
         struct cairn_assembly *assembly = &weights->assembly, own = {0};
         if (!cairn_dcp_is(&folder)) return CAIRN_OK;
         enum cairn_code code = cairn_dcp_assemble(&folder, &own, err);
-        for (size_t i = 0; code == CAIRN_OK && i < own.object_count; i++) {
-            struct cairn_assembly_piece piece = own.objects[i].piece;
-            code = cairn_assembly_add_input(assembly, own.inputs[piece.input], &piece.input, err);
-            if (code == CAIRN_OK)
-                code = cairn_assembly_add_object(assembly, own.objects[i].name, &piece,
-                                                 own.objects[i].holds_tensors, err);
-        }
+        for (size_t i = 0; code == CAIRN_OK && i < own.object_count; i++)
+            code = cairn_assembly_copy_object(&own, i, assembly, err);
         cairn_assembly_release(&own);
         return code;
     }
@@ -211,10 +216,11 @@ enum cairn_code cli_items_take(struct cairn_assembly *assembly, bool keeps_objec
         bool archive = false;
         if (item->dtype != CAIRN_DTYPE_ITEM) continue;
         if (keeps_objects) CAIRN_TRY(is_archive(assembly, item, &archive, err));
-        if (archive)
-            CAIRN_TRY(cairn_assembly_add_object(assembly, item->name,
-                                                &assembly->pieces[item->piece_first], false, err));
-        else
+        if (archive) {
+            CAIRN_TRY(cairn_assembly_add_object(assembly, item->name, false, err));
+            CAIRN_TRY(cairn_assembly_add_object_piece(assembly, assembly->object_count - 1,
+                                                      &assembly->pieces[item->piece_first], err));
+        } else
             CAIRN_TRY(cairn_assembly_leave_out(assembly, item->name,
                                                keeps_objects ? NO_ARCHIVE : NO_TENSOR, err));
     }

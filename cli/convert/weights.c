@@ -24,7 +24,7 @@
  *          8   an item (include/cairn/items.h) that is a torch.save file becomes an object where
  *              objects are kept; other items are left out by name.
  * Limits:  one descriptor per local file; one chunk of memory per thread that reads a stored
- *          version; items of several pieces are left out, because an object is one range of a file.
+ *          version; items of several pieces are left out.
  */
 #include "cli/convert/inside.h"
 
@@ -59,6 +59,11 @@ void cli_weights_release(struct cli_weights *weights) {
         free(weights->files[i]->name);
         free(weights->files[i]);
     }
+    for (size_t i = 0; i < weights->unpacked_count; i++) {
+        cairn_torch_release(weights->unpacked[i]);
+        free(weights->unpacked[i]);
+    }
+    free(weights->unpacked);
     free(weights->files);
     free(weights->names);
     if (weights->has_folder) close(weights->folder_fd);

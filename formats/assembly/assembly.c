@@ -46,6 +46,7 @@ void cairn_assembly_release(struct cairn_assembly *assembly) {
     }
     json_decref(assembly->texts);
     free(assembly->objects);
+    free(assembly->object_pieces);
     free(assembly->inputs);
     free(assembly->tensors);
     free(assembly->pieces);
@@ -349,14 +350,42 @@ enum cairn_code cairn_assembly_copy_seals(struct cairn_assembly *assembly,
 }
 
 enum cairn_code cairn_assembly_add_object(struct cairn_assembly *assembly, const char *name,
-                                          const struct cairn_assembly_piece *piece,
                                           bool holds_tensors, struct cairn_error *err) {
-    struct cairn_assembly_object object = {.piece = *piece, .holds_tensors = holds_tensors};
-    CAIRN_ASSERT(piece->size_bytes == 0 || piece->input < assembly->input_count);
+    struct cairn_assembly_object object = {.holds_tensors = holds_tensors};
     CAIRN_TRY(CAIRN_ARRAY_ROOM(assembly->objects, assembly->object_count, assembly->object_capacity,
                                TENSORS_MAX, "objects", err));
     CAIRN_TRY(copy_text(name, &object.name, err));
     assembly->objects[assembly->object_count++] = object;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_assembly_add_object_piece(struct cairn_assembly *assembly, size_t number,
+                                                const struct cairn_assembly_piece *piece,
+                                                struct cairn_error *err) {
+    struct cairn_assembly_object *object = &assembly->objects[number];
+    CAIRN_ASSERT(number < assembly->object_count);
+    if (!piece->size_bytes) return CAIRN_OK;
+    CAIRN_ASSERT(piece->input < assembly->input_count);
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(assembly->object_pieces, assembly->object_piece_count,
+                               assembly->object_piece_capacity, PIECES_MAX, "pieces of objects",
+                               err));
+    if (!object->piece_count) object->piece_first = assembly->object_piece_count;
+    CAIRN_ASSERT(object->piece_first + object->piece_count == assembly->object_piece_count);
+    assembly->object_pieces[assembly->object_piece_count++] = *piece;
+    object->piece_count++;
+    object->size_bytes += piece->size_bytes;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_assembly_copy_object(const struct cairn_assembly *from, size_t number,
+                                           struct cairn_assembly *into, struct cairn_error *err) {
+    const struct cairn_assembly_object *object = &from->objects[number];
+    CAIRN_TRY(cairn_assembly_add_object(into, object->name, object->holds_tensors, err));
+    for (size_t p = 0; p < object->piece_count; p++) {
+        struct cairn_assembly_piece piece = from->object_pieces[object->piece_first + p];
+        CAIRN_TRY(cairn_assembly_add_input(into, from->inputs[piece.input], &piece.input, err));
+        CAIRN_TRY(cairn_assembly_add_object_piece(into, into->object_count - 1, &piece, err));
+    }
     return CAIRN_OK;
 }
 
@@ -431,6 +460,25 @@ void cairn_assembly_untie(struct cairn_assembly *assembly, size_t number) {
     tensor->boxed = source->boxed;
 }
 
+enum cairn_code cairn_assembly_retie(struct cairn_assembly *assembly, struct cairn_error *err) {
+    /* By tensor: the first of its other names that is in no object, + 1. */
+    CAIRN_AUTO_HEAP size_t *first = calloc(assembly->tensor_count + 1, sizeof *first);
+    if (!first) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the names of tensors");
+    for (size_t i = 0; i < assembly->tensor_count; i++) {
+        struct cairn_assembly_tensor *tensor = &assembly->tensors[i];
+        size_t of = tensor->alias_of;
+        if (tensor->in_object || of == CAIRN_ASSEMBLY_NO_ALIAS || !assembly->tensors[of].in_object)
+            continue;
+        if (first[of]) {
+            tensor->alias_of = first[of] - 1;
+            continue;
+        }
+        cairn_assembly_untie(assembly, i);
+        first[of] = i + 1;
+    }
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_assembly_take(const struct cairn_assembly *from, size_t number,
                                     struct cairn_assembly *into, struct cairn_error *err) {
     const struct cairn_assembly_tensor *tensor = &from->tensors[number], *source = tensor;
@@ -460,13 +508,8 @@ enum cairn_code cairn_assembly_take_rest(struct cairn_assembly *from, struct cai
             CAIRN_TRY(copy_text(left->class, &into->left_out[into->left_out_count - 1].class, err));
     }
     CAIRN_TRY(cairn_assembly_copy_seals(into, from, err));
-    for (size_t i = 0; i < from->object_count; i++) {
-        struct cairn_assembly_piece piece = from->objects[i].piece;
-        if (piece.size_bytes)
-            CAIRN_TRY(cairn_assembly_add_input(into, from->inputs[piece.input], &piece.input, err));
-        CAIRN_TRY(cairn_assembly_add_object(into, from->objects[i].name, &piece,
-                                            from->objects[i].holds_tensors, err));
-    }
+    for (size_t i = 0; i < from->object_count; i++)
+        CAIRN_TRY(cairn_assembly_copy_object(from, i, into, err));
     return CAIRN_OK;
 }
 
@@ -848,5 +891,27 @@ enum cairn_code cairn_assembly_read(const struct cairn_assembly *assembly,
         from = 0;
     }
     CAIRN_ASSERT(size == 0); /* assembly.h#1 */
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_assembly_read_object(const struct cairn_assembly *assembly,
+                                           const struct cairn_assembly_object *object,
+                                           uint64_t from, char *into, uint64_t size,
+                                           struct cairn_error *err) {
+    for (size_t p = 0; p < object->piece_count && size; p++) {
+        const struct cairn_assembly_piece *piece =
+            &assembly->object_pieces[object->piece_first + p];
+        if (from >= piece->size_bytes) {
+            from -= piece->size_bytes;
+            continue;
+        }
+        uint64_t some = cairn_min_u64(piece->size_bytes - from, size);
+        CAIRN_TRY(read_bytes(assembly, piece->input, piece->offset_bytes + from, into, (size_t)some,
+                             err));
+        into += some;
+        size -= some;
+        from = 0;
+    }
+    CAIRN_ASSERT(size == 0);
     return CAIRN_OK;
 }

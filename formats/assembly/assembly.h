@@ -9,7 +9,8 @@
  *          2   every piece lies inside its file.
  *          3   an alias has no pieces, and follows its tensor.
  *          4   contents of the files that the assembly lacks are in left_out, by name, with the
- *              reason; values other than tensors are in objects.
+ *              reason; values other than tensors are in objects. A tensor of such a value may be
+ *              there by its own name, too; it is marked in_object.
  *          5   names are unique; adding a second tensor of one name is CAIRN_INVALID. A look-up
  *              compares only names of equal hash.
  *          6   a read of boxes takes one range of each box's file as long as the result; it needs
@@ -50,7 +51,8 @@ struct cairn_assembly_tensor {
     size_t piece_first, piece_count;
     size_t box_first; /* its pieces' first box, if boxed; one per piece */
     bool boxed;
-    bool frozen; /* not trained; valid with knows_frozen */
+    bool frozen;    /* not trained; valid with knows_frozen */
+    bool in_object; /* an object has its bytes: where objects are kept, it is no tensor */
 };
 /* Optimizer state of a parameter is named optimizer.state.<parameter>.<what>. */
 #define CAIRN_ASSEMBLY_OPTIMIZER "optimizer.state."
@@ -62,11 +64,12 @@ struct cairn_assembly_left_out {
     bool file;   /* a whole file of the folder, entirely unused */
     char *class; /* unknown class of a value; else NULL */
 };
-/* A value other than a tensor: a torch.save archive of its own, as a range of an input. */
+/* A value other than a tensor: a torch.save archive of its own, as pieces in sequence. */
 struct cairn_assembly_object {
     char *name;
-    struct cairn_assembly_piece piece; /* without bytes: known by name only */
-    bool holds_tensors;                /* contains tensors that the assembly lacks */
+    uint64_t size_bytes;             /* 0: known by name only */
+    size_t piece_first, piece_count; /* in object_pieces */
+    bool holds_tensors;              /* contains tensors */
 };
 struct cairn_assembly_memory; /* an input owned by the assembly */
 struct cairn_assembly {
@@ -86,6 +89,8 @@ struct cairn_assembly {
     size_t left_out_count, left_out_capacity;
     struct cairn_assembly_object *objects; /* of DCP (all values) and of torch files */
     size_t object_count, object_capacity;
+    struct cairn_assembly_piece *object_pieces;
+    size_t object_piece_count, object_piece_capacity;
     struct cairn_assembly_memory *memory;
     json_t *texts;     /* of __metadata__, in file order; NULL: none */
     bool knows_frozen; /* the files tell which parameters are trained */
@@ -122,9 +127,16 @@ enum cairn_code cairn_assembly_add_box(struct cairn_assembly *assembly,
 enum cairn_code cairn_assembly_add_alias(struct cairn_assembly *assembly, const char *name,
                                          size_t of, struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_assembly_add_object(struct cairn_assembly *assembly, const char *name,
-                                          const struct cairn_assembly_piece *piece,
                                           bool holds_tensors,
                                           struct cairn_error *err) CAIRN_MUST_USE;
+/* Adds an object's next piece; no later object has one yet. */
+enum cairn_code cairn_assembly_add_object_piece(struct cairn_assembly *assembly, size_t object,
+                                                const struct cairn_assembly_piece *piece,
+                                                struct cairn_error *err) CAIRN_MUST_USE;
+/* Adds an object of another assembly, whose inputs must outlive this one. */
+enum cairn_code cairn_assembly_copy_object(const struct cairn_assembly *from, size_t object,
+                                           struct cairn_assembly *into,
+                                           struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_assembly_leave_out(struct cairn_assembly *assembly, const char *name,
                                          const char *why, struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_assembly_leave_out_file(struct cairn_assembly *assembly, const char *name,
@@ -141,6 +153,9 @@ enum cairn_code cairn_assembly_copy_pieces(const struct cairn_assembly *from,
                                            struct cairn_error *err) CAIRN_MUST_USE;
 /* Gives an alias its tensor's pieces, as a tensor with the same bytes. */
 void cairn_assembly_untie(struct cairn_assembly *assembly, size_t number);
+/* Other names of tensors in objects: the first becomes the tensor, the others its aliases. */
+enum cairn_code cairn_assembly_retie(struct cairn_assembly *assembly,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* Copies tensor `number` of another assembly, whose inputs must outlive this one. An alias without
  * its tensor becomes a tensor. */
 enum cairn_code cairn_assembly_take(const struct cairn_assembly *from, size_t number,
@@ -179,3 +194,8 @@ enum cairn_code cairn_assembly_read(const struct cairn_assembly *assembly,
                                     const struct cairn_assembly_tensor *tensor, uint64_t from,
                                     char *into, uint64_t size,
                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* Reads `size` bytes from byte `from` on of an object. */
+enum cairn_code cairn_assembly_read_object(const struct cairn_assembly *assembly,
+                                           const struct cairn_assembly_object *object,
+                                           uint64_t from, char *into, uint64_t size,
+                                           struct cairn_error *err) CAIRN_MUST_USE;

@@ -339,7 +339,10 @@ static enum cairn_code look_at_object(struct reader *reader, const char *name,
     piece.size_bytes = input.size_bytes;
     if (code == CAIRN_OK)
         code = cairn_assembly_add_input(reader->assembly, window.whole, &piece.input, err);
-    return code ? code : cairn_assembly_add_object(reader->assembly, name, &piece, holds, err);
+    if (code == CAIRN_OK) code = cairn_assembly_add_object(reader->assembly, name, holds, err);
+    return code ? code
+                : cairn_assembly_add_object_piece(reader->assembly,
+                                                  reader->assembly->object_count - 1, &piece, err);
 }
 
 /* True for an object whose name no form can hold; such an object hides no tensors. */

@@ -397,6 +397,23 @@ enum cairn_code cairn_torch_seal_all(const struct cairn_torch *file, uint32_t in
     return CAIRN_OK;
 }
 
+enum cairn_code cairn_torch_storage(const struct cairn_torch *file, cairn_pickle_ref ref,
+                                    struct cairn_torch_storage *ret, struct cairn_error *err) {
+    const struct cairn_pickle *values = &file->values;
+    const struct cairn_pickle_value *value = cairn_pickle_at(values, ref);
+    struct cairn_torch_tensor whole = {0};
+    struct storage_id id;
+    CAIRN_TRY(storage_id(values, ref, &id, err));
+    CAIRN_TRY(storage_bytes(file, &id, &whole.storage_bytes, err));
+    whole.storage = id.key;
+    CAIRN_TRY(cairn_torch_storage_at(file, &whole, &ret->offset_bytes, err));
+    ret->key = id.key;
+    ret->type = name_of(item_at(values, cairn_pickle_at(values, value->arguments), 1));
+    ret->elements = id.elements;
+    ret->size_bytes = whole.storage_bytes;
+    return CAIRN_OK;
+}
+
 struct call {
     enum cairn_torch_meaning meaning;
     const struct cairn_pickle_value *arguments;
@@ -456,6 +473,16 @@ bool cairn_torch_is_tensor(const struct cairn_torch *file, cairn_pickle_ref ref)
 bool cairn_torch_is_plain_tensor(const struct cairn_torch *file, cairn_pickle_ref ref) {
     struct call call;
     return find_call_of(file, ref, false, &call);
+}
+
+bool cairn_torch_is_any_tensor(const struct cairn_torch *file, cairn_pickle_ref ref) {
+    const struct cairn_torch_name *maker =
+        cairn_torch_maker(&file->values, cairn_pickle_at(&file->values, ref));
+    static const char rebuild[] = "_rebuild_"; /* sparse, quantised, of the meta device */
+    return maker &&
+           (maker->meaning == CAIRN_TORCH_TENSOR_V2 || maker->meaning == CAIRN_TORCH_TENSOR_V3 ||
+            maker->meaning == CAIRN_TORCH_PARAMETER || maker->meaning == CAIRN_TORCH_FROM_TYPE ||
+            strncmp(maker->name, rebuild, sizeof rebuild - 1) == 0);
 }
 
 struct reach {

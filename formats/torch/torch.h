@@ -19,9 +19,10 @@
  *          5   a walk visits every leaf once for each path to it, in the file's order.
  *          6   it ends: depth and steps are bounded, whatever the values hold (pickle.h#4).
  *          7   a walk over items follows torch.distributed.checkpoint's flattening of a state dict:
- *              into each map, into a list with a map or a tensor, and, since tensors are taken by
- *              name wherever they lie, into any value with a tensor; all else is one item. A
- *              foreign class's instance is split like a map: readers may lack the class.
+ *              into each map, and into a list that holds a tensor, a map or such a list; all else
+ *              is one item, be it a tuple of tensors. Without `take`, for forms that have tensors
+ *              alone, it goes into any value with a tensor. A foreign class's instance is split
+ *              like a map: readers may lack the class.
  *          8   a key in a path is Python's str() of it, since jobs find items by these names: None,
  *              booleans, numbers of any size and NumPy's, texts, bytes, element types, classes,
  *              ranges, devices, dates, paths, decimals, and tuples, lists and sets of the first
@@ -32,7 +33,12 @@
  *          11  each item of a walk over items (promise 7) is one object, by its path, or left out
  *              by its path with the reason.
  *          12  an object's archive is what torch.save writes of the value: torch.load returns an
- *              equal value; shared parts are duplicated. Unwanted archives take no memory.
+ *              equal value; shared parts are duplicated, but a storage is there once. Texts are in
+ *              memory, storages are read from the file with their checksums. Tensors in such an
+ *              object are marked in the assembly. A value with tensors that is no object after all
+ *              (a class that is not known, the limits below, a rank's piece) is left out by its
+ *              path with the reason, and its tensors keep their names. Unwanted archives take no
+ *              memory.
  *          13  a rank's piece of a tensor (formats/torch/torch_ranks.h) is left out with advice,
  *              unless `ranks` says that the assembly has handled each.
  * Limits:  8 dimensions; pickles as formats/torch/pickle.h. Big-endian files, and the tar form of
@@ -41,7 +47,8 @@
  *          each value of the pickle. Keys of 16 levels; sets keep the file's order, since Python's
  *          follows its hashes. Unassigned code points of a text in a tuple are kept, where Python's
  *          version decides. An assembly: pickles of 128 MiB and archives of 256 MiB a file, all
- *          values together; the first object of a name counts, further ones are left out.
+ *          values together, not counting storages: 262,144 of them, and of 256 MiB and 4 bytes for
+ *          each byte of the file. The first object of a name counts, further ones are left out.
  * Threads: an open file is immutable, except reads through the input; an assembly has one owner.
  * Next:    formats/torch/torch_names.c; formats/assembly/assembly.h, formats/torch/torch_write.h;
  *          cli/convert/inspect.c; formats/torch/torch_ranks.h.
@@ -131,6 +138,8 @@ enum cairn_code cairn_torch_count_tensors(const struct cairn_torch *file, cairn_
                                           struct cairn_error *err) CAIRN_MUST_USE;
 /* True for a tensor, or a parameter that holds one. */
 bool cairn_torch_is_tensor(const struct cairn_torch *file, cairn_pickle_ref ref);
+/* Likewise for tensors without elements that could be read: sparse, quantised, meta ones. */
+bool cairn_torch_is_any_tensor(const struct cairn_torch *file, cairn_pickle_ref ref);
 enum cairn_code cairn_torch_tensor(const struct cairn_torch *file, cairn_pickle_ref ref,
                                    struct cairn_torch_tensor *ret,
                                    struct cairn_error *err) CAIRN_MUST_USE;
@@ -148,6 +157,15 @@ enum cairn_code cairn_torch_storage_at(const struct cairn_torch *file,
                                        const struct cairn_torch_tensor *tensor,
                                        uint64_t *ret_offset,
                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* A storage by its reference outside of the pickle. */
+struct cairn_torch_storage {
+    struct cairn_view key;
+    const struct cairn_torch_name *type;
+    uint64_t elements, size_bytes, offset_bytes; /* in cairn_torch_data */
+};
+enum cairn_code cairn_torch_storage(const struct cairn_torch *file, cairn_pickle_ref ref,
+                                    struct cairn_torch_storage *ret,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
 /* The zip's checksum of a tensor's storage, which begins at this byte of the file. False: none. */
 bool cairn_torch_seal(const struct cairn_torch *file, const struct cairn_torch_tensor *tensor,
                       uint64_t offset, struct cairn_seal *ret, struct cairn_view *ret_name);
@@ -167,6 +185,7 @@ enum cairn_torch_kind {
     CAIRN_TORCH_LEAF_DEEP,   /* a container whose items lie deeper than is walked */
     CAIRN_TORCH_LEAF_NUL,    /* no tensor; each NUL byte of its path is a question mark */
     CAIRN_TORCH_ITEM,        /* in a walk over items: anything but a tensor or a map */
+    CAIRN_TORCH_INSIDE,      /* there: a tensor of a value that was taken whole */
 };
 /* path: keys and positions from the root, joined by dots; "" is the root. */
 typedef enum cairn_code cairn_torch_visit(void *context, const char *path,
@@ -174,8 +193,13 @@ typedef enum cairn_code cairn_torch_visit(void *context, const char *path,
                                           struct cairn_error *err);
 enum cairn_code cairn_torch_walk(const struct cairn_torch *file, cairn_torch_visit *visit,
                                  void *context, struct cairn_error *err) CAIRN_MUST_USE;
+/* Takes a value that is one object in DCP, though it holds tensors, or leaves it to be walked. */
+typedef enum cairn_code cairn_torch_take(void *context, const char *path, cairn_pickle_ref ref,
+                                         bool *ret_taken, struct cairn_error *err);
+/* take: NULL to walk into each value that holds a tensor. */
 enum cairn_code cairn_torch_walk_items(const struct cairn_torch *file, cairn_torch_visit *visit,
-                                       void *context, struct cairn_error *err) CAIRN_MUST_USE;
+                                       cairn_torch_take *take, void *context,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- its tensors by name ---- */
 
@@ -212,6 +236,7 @@ struct cairn_torch_plain {
     bool tensors_too;         /* only `taken` tensors are in the assembly; others are left out */
     const char *prefix;       /* of all names; NULL: none */
     bool ranks;               /* the assembly has handled the file's pieces of tensors */
+    bool own_tensors;         /* the assembly's tensors have the file's names of them */
 };
 /* Call after cairn_assembly_check: leaves out names of tensors. */
 enum cairn_code cairn_torch_plain_add(const struct cairn_torch_plain *plain,
@@ -224,7 +249,6 @@ enum cairn_code cairn_torch_plain_add(const struct cairn_torch_plain *plain,
 enum cairn_code cairn_torch_key_text(const struct cairn_pickle *values, cairn_pickle_ref key,
                                      struct cairn_buf *into, bool *ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-
 
 /* cairn_torch_is_tensor except whole tensors of sharded classes, which contain one. */
 bool cairn_torch_is_plain_tensor(const struct cairn_torch *file, cairn_pickle_ref ref);

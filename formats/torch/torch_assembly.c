@@ -157,16 +157,45 @@ enum cairn_code cairn_torch_read_file(const struct cairn_reading *reading,
 #define PICKLED_BYTES_MAX (128 * CAIRN_MIB)
 #define PICKLED_BYTES_MIN CAIRN_MIB
 #define PICKLED_BYTES_EACH 64 /* for each byte of the file's own pickle */
+/* Values that share a storage each have a copy, as DCP's own: of all of them together. */
+#define STORAGES_BYTES_MIN (256 * CAIRN_MIB)
+#define STORAGES_BYTES_EACH 4 /* for each byte of the file */
+#define STORAGES_MAX 262144
+#define ENTRY_BYTES 512     /* at most, of an archive for each entry of fixed name */
+#define APART_ROWS_MAX 1000 /* values with tensors that are no objects, by name */
 
+/* A part of an object: of the archives' text, or of a storage. */
+struct part {
+    size_t object;
+    bool of_text;
+    struct cairn_assembly_piece piece;
+};
 struct plain_gather {
     const struct cairn_torch_plain *plain;
     struct cairn_assembly *assembly;
     struct cairn_names names;     /* of objects */
-    struct cairn_torch_plan plan; /* consists of text only */
-    size_t first;                 /* first object of this file */
-    uint8_t *seen;                /* values already searched for tensors; made on demand */
-    size_t pickled_bytes;
+    struct cairn_torch_plan plan; /* texts, with room for storages */
+    struct part *parts;
+    size_t part_count, part_capacity;
+    uint32_t data;                     /* input of the file's storages */
+    uint8_t *seen;                     /* values already searched for tensors; made on demand */
+    size_t pickled_bytes, whole_bytes; /* of plain values, and of tries of those with tensors */
+    uint64_t storage_bytes;
+    size_t storage_count, apart_count;
 };
+/* The storages of one object, numbered as in its archive. */
+struct storages {
+    const struct plain_gather *gather;
+    struct cairn_names keys;
+    struct cairn_safetensors_entry *entries; /* name: key in the file; tag: offset there */
+    size_t count, capacity;
+    uint64_t bytes;
+};
+
+static void release_storages(struct storages *storages) {
+    cairn_names_release(&storages->keys);
+    free(storages->entries);
+}
 
 static struct cairn_pickle_global global_of(uint32_t number) {
     const struct cairn_torch_name *name = cairn_torch_name_at(number);
@@ -177,20 +206,96 @@ static struct cairn_pickle_global global_of(uint32_t number) {
                                         .refused = cairn_torch_is_foreign(name)};
 }
 
+/* A rank's piece of a tensor means nothing without the other ranks' pieces. */
+static struct cairn_pickle_global global_of_whole(uint32_t number) {
+    struct cairn_pickle_global global = global_of(number);
+    global.refused |= cairn_torch_name_at(number)->meaning == CAIRN_TORCH_SHARDED;
+    return global;
+}
+
+static enum cairn_code put_storage(void *context, struct cairn_buf *ret, cairn_pickle_ref ref,
+                                   struct cairn_error *err) {
+    struct storages *storages = context;
+    const struct plain_gather *gather = storages->gather;
+    const struct cairn_torch *file = gather->plain->file;
+    struct cairn_torch_storage storage;
+    uint32_t number = (uint32_t)storages->count;
+    uint64_t most = STORAGES_BYTES_MIN + STORAGES_BYTES_EACH * cairn_torch_data(file)->size_bytes;
+    CAIRN_TRY(cairn_torch_storage(file, ref, &storage, err));
+    CAIRN_TRY(cairn_names_add(&storages->keys, storage.key, &number, err));
+    if (number == storages->count) {
+        CAIRN_TRY(CAIRN_ARRAY_ROOM(storages->entries, storages->count, storages->capacity,
+                                   STORAGES_MAX - gather->storage_count, "storages in objects",
+                                   err));
+        storages->entries[storages->count++] =
+            (struct cairn_safetensors_entry){.name = storage.key, .tag = storage.offset_bytes};
+    }
+    struct cairn_safetensors_entry *entry = &storages->entries[number];
+    if (storage.size_bytes > entry->size_bytes) {
+        storages->bytes += storage.size_bytes - entry->size_bytes;
+        entry->size_bytes = storage.size_bytes;
+    }
+    if (storages->bytes > most || gather->storage_bytes > most - storages->bytes)
+        return cairn_fail(err, CAIRN_TOO_LARGE,
+                          "the storages of all such values would have more than %llu MiB, since "
+                          "each value has its own copy",
+                          (unsigned long long)(most / CAIRN_MIB));
+    return cairn_pickle_put_storage(ret, storage.type, number, storage.elements, err);
+}
+
 /* Runs without archives too: items that cannot be archived are named in every form. */
 static enum cairn_code pickle_of(const struct plain_gather *gather, cairn_pickle_ref ref,
-                                 struct cairn_buf *ret, struct cairn_error *err) {
+                                 bool whole, struct storages *storages, struct cairn_buf *ret,
+                                 struct cairn_error *err) {
+    const struct cairn_torch *file = gather->plain->file;
+    struct cairn_pickle_writing how = {.from = &file->values, .global_of = global_of};
+    if (whole) how.global_of = global_of_whole;
+    /* DCP takes a sparse tensor for a tensor, which no object of its name would be. */
+    if (!cairn_torch_is_any_tensor(file, ref)) how.put_outside = put_storage;
+    how.context = storages;
     CAIRN_TRY(cairn_buf_append(ret, "\x80\x02", 2, err));
-    CAIRN_TRY(cairn_pickle_put_value(ret, &gather->plain->file->values, ref, global_of, err));
+    CAIRN_TRY(cairn_pickle_put_value(ret, &how, ref, err));
     return cairn_buf_append(ret, ".", 1, err);
 }
 
+static enum cairn_code add_part(struct plain_gather *gather, bool of_text, uint64_t offset,
+                                uint64_t size, struct cairn_error *err) {
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(gather->parts, gather->part_count, gather->part_capacity, SIZE_MAX,
+                               "parts of objects", err));
+    gather->parts[gather->part_count++] =
+        (struct part){.object = gather->assembly->object_count - 1,
+                      .of_text = of_text,
+                      .piece = {.offset_bytes = offset, .size_bytes = size}};
+    return CAIRN_OK;
+}
+
+/* Adds the last object's archive: texts, and between them its storages where they lie. */
 static enum cairn_code archive_value(struct plain_gather *gather, struct cairn_view pickle,
-                                     struct cairn_assembly_piece *ret, struct cairn_error *err) {
+                                     struct storages *storages, struct cairn_error *err) {
+    struct cairn_torch_plan *plan = &gather->plan;
+    uint64_t at, size;
     if (!gather->plain->archives) return CAIRN_OK;
-    CAIRN_TRY(cairn_torch_write_value(pickle, &gather->plan, &ret->offset_bytes, err));
-    ret->size_bytes = gather->plan.file_bytes - ret->offset_bytes;
-    if (gather->plan.file_bytes <= ARCHIVES_BYTES_MAX) return CAIRN_OK;
+    CAIRN_TRY(cairn_torch_write_value(pickle, storages->entries, storages->count, plan, &at, err));
+    gather->storage_bytes += storages->bytes;
+    gather->storage_count += storages->count;
+    uint64_t text = plan->head.size - (plan->file_bytes - at - storages->bytes);
+    for (size_t i = 0; i < storages->count; i++) {
+        const struct cairn_safetensors_entry *entry = &storages->entries[i];
+        const struct cairn_torch_tensor tensor = {.storage = entry->name};
+        struct cairn_seal seal;
+        struct cairn_view name;
+        if (cairn_torch_seal(gather->plain->file, &tensor, entry->tag, &seal, &name)) {
+            seal.input = gather->data;
+            CAIRN_TRY(cairn_seals_add(&gather->assembly->seals, &seal, name, err));
+        }
+        size = entry->offset_bytes - at;
+        CAIRN_TRY(add_part(gather, true, text, size, err));
+        CAIRN_TRY(add_part(gather, false, entry->tag, entry->size_bytes, err));
+        text += size;
+        at += size + entry->size_bytes;
+    }
+    CAIRN_TRY(add_part(gather, true, text, plan->file_bytes - at, err));
+    if (plan->head.size <= ARCHIVES_BYTES_MAX) return CAIRN_OK;
     return cairn_fail(err, CAIRN_TOO_LARGE, "plain values need more than %llu MiB as DCP",
                       (unsigned long long)(ARCHIVES_BYTES_MAX / CAIRN_MIB));
 }
@@ -266,29 +371,43 @@ static enum cairn_code leave_out_unknown(struct plain_gather *gather, const char
     return cairn_assembly_leave_out_opaque(gather->assembly, path, class, why.data, err);
 }
 
-static enum cairn_code add_plain(struct plain_gather *gather, const char *path,
-                                 cairn_pickle_ref ref, struct cairn_error *err) {
+/* A buffer for a pickle, of what `used` leaves of the bound. */
+static struct cairn_buf pickle_within(const struct plain_gather *gather, size_t used) {
     uint64_t most =
         PICKLED_BYTES_MIN + PICKLED_BYTES_EACH * (uint64_t)gather->plain->file->values.read_bytes;
     size_t left = (size_t)cairn_min_u64(PICKLED_BYTES_MAX, most);
-    left -= (size_t)cairn_min_u64(left, gather->pickled_bytes);
-    CAIRN_AUTO(buf) pickle = {.limit = left + 1}; /* 0 would mean no limit */
-    struct cairn_assembly_piece piece = {0};
-    struct cairn_error why = {0};
-    uint32_t number;
+    left -= (size_t)cairn_min_u64(left, used);
+    return (struct cairn_buf){.limit = left + 1}; /* 0 would mean no limit */
+}
+
+static bool has_name(const struct plain_gather *gather, const char *path) {
     size_t at;
-    if (cairn_names_has(&gather->names, cairn_view_of(path)) ||
-        cairn_assembly_find(gather->assembly, path, &at))
-        return cairn_assembly_leave_out(gather->assembly, path,
-                                        "a plain value; another value has this name, too", err);
-    if (is_unknown(&gather->plain->file->values, ref))
-        return leave_out_unknown(gather, path, ref, err);
-    if (strlen(path) > CAIRN_TENSOR_NAME_BYTES_MAX)
-        return cairn_assembly_leave_out(gather->assembly, path,
-                                        "a plain value with a name of more than 1,024 bytes", err);
-    enum cairn_code code = pickle_of(gather, ref, &pickle, &why);
+    return cairn_names_has(&gather->names, cairn_view_of(path)) ||
+           cairn_assembly_find(gather->assembly, path, &at);
+}
+
+static enum cairn_code add_object(struct plain_gather *gather, const char *path,
+                                  struct cairn_view pickle, struct storages *storages, bool tensors,
+                                  struct cairn_error *err) {
+    uint32_t number;
+    CAIRN_TRY(cairn_names_add(&gather->names, cairn_view_of(path), &number, err));
+    CAIRN_TRY(cairn_assembly_add_object(gather->assembly, path, tensors, err));
+    return archive_value(gather, pickle, storages, err);
+}
+
+/* Codes by which a value cannot be written again. */
+static bool is_unwritten(enum cairn_code code) {
+    return code == CAIRN_UNSUPPORTED || code == CAIRN_TOO_LARGE || code == CAIRN_INVALID;
+}
+
+static enum cairn_code pickle_plain(struct plain_gather *gather, const char *path,
+                                    cairn_pickle_ref ref, struct storages *storages,
+                                    struct cairn_error *err) {
+    CAIRN_AUTO(buf) pickle = pickle_within(gather, gather->pickled_bytes);
+    struct cairn_error why = {0};
+    enum cairn_code code = pickle_of(gather, ref, false, storages, &pickle, &why);
     gather->pickled_bytes += pickle.size;
-    if (code == CAIRN_UNSUPPORTED || code == CAIRN_TOO_LARGE) {
+    if (is_unwritten(code)) {
         CAIRN_AUTO(buf) text = {0};
         if (is_quantised(&gather->plain->file->values, ref))
             CAIRN_TRY(cairn_buf_printf(&text, err, QUANTISED));
@@ -298,9 +417,23 @@ static enum cairn_code add_plain(struct plain_gather *gather, const char *path,
         return cairn_assembly_leave_out(gather->assembly, path, text.data, err);
     }
     if (code != CAIRN_OK) return cairn_pass(err, code, &why);
-    CAIRN_TRY(archive_value(gather, cairn_buf_view(&pickle), &piece, err));
-    CAIRN_TRY(cairn_names_add(&gather->names, cairn_view_of(path), &number, err));
-    return cairn_assembly_add_object(gather->assembly, path, &piece, false, err);
+    return add_object(gather, path, cairn_buf_view(&pickle), storages, false, err);
+}
+
+static enum cairn_code add_plain(struct plain_gather *gather, const char *path,
+                                 cairn_pickle_ref ref, struct cairn_error *err) {
+    struct storages storages = {.gather = gather};
+    if (has_name(gather, path))
+        return cairn_assembly_leave_out(gather->assembly, path,
+                                        "a plain value; another value has this name, too", err);
+    if (is_unknown(&gather->plain->file->values, ref))
+        return leave_out_unknown(gather, path, ref, err);
+    if (strlen(path) > CAIRN_TENSOR_NAME_BYTES_MAX)
+        return cairn_assembly_leave_out(gather->assembly, path,
+                                        "a plain value with a name of more than 1,024 bytes", err);
+    enum cairn_code code = pickle_plain(gather, path, ref, &storages, err);
+    release_storages(&storages);
+    return code;
 }
 
 static bool is_taken(const struct plain_gather *gather, const char *path) {
@@ -311,11 +444,29 @@ static bool is_taken(const struct plain_gather *gather, const char *path) {
     return false;
 }
 
+/* Of a value that is taken: its tensor is no tensor of its own where objects are kept. A tensor of
+ * this name from another file stays. */
+static void hide_tensor(struct plain_gather *gather, const char *path) {
+    struct cairn_assembly *assembly = gather->assembly;
+    size_t at;
+    if (!gather->plain->own_tensors || !cairn_assembly_find(assembly, path, &at)) return;
+    struct cairn_assembly_tensor *tensor = &assembly->tensors[at];
+    const struct cairn_assembly_tensor *source =
+        tensor->alias_of == CAIRN_ASSEMBLY_NO_ALIAS ? tensor : &assembly->tensors[tensor->alias_of];
+    const struct cairn_input *input = cairn_torch_data(gather->plain->file);
+    tensor->in_object = !source->piece_count ||
+                        assembly->inputs[assembly->pieces[source->piece_first].input] == input;
+}
+
 static enum cairn_code visit_named(struct plain_gather *gather, const char *path,
                                    enum cairn_torch_kind kind, cairn_pickle_ref ref,
                                    struct cairn_error *err) {
     bool tensor = kind == CAIRN_TORCH_LEAF_TENSOR;
     if (kind == CAIRN_TORCH_LEAF_EMPTY || is_taken(gather, path)) return CAIRN_OK;
+    if (kind == CAIRN_TORCH_INSIDE) {
+        hide_tensor(gather, path);
+        return CAIRN_OK;
+    }
     if (!tensor && cairn_torch_is_sharded(gather->plain->file, ref)) {
         char class[CAIRN_TORCH_CLASS_BYTES];
         if (gather->plain->ranks) return CAIRN_OK;
@@ -345,21 +496,89 @@ static enum cairn_code visit_plain(void *context, const char *path, enum cairn_t
     return visit_named(gather, name.data, kind, ref, err);
 }
 
+/* The value's pickle, or the reason for which it is no object: *ret_why is not empty. */
+static enum cairn_code pickle_whole(struct plain_gather *gather, const char *path,
+                                    cairn_pickle_ref ref, struct storages *storages,
+                                    struct cairn_buf *ret, struct cairn_error *ret_why) {
+    if (has_name(gather, path))
+        return cairn_fail(ret_why, CAIRN_UNSUPPORTED, "another value has this name, too");
+    if (strlen(path) > CAIRN_TENSOR_NAME_BYTES_MAX)
+        return cairn_fail(ret_why, CAIRN_UNSUPPORTED, "its name has more than 1,024 bytes");
+    CAIRN_TRY(pickle_of(gather, ref, true, storages, ret, ret_why));
+    uint64_t text = ret->size + ENTRY_BYTES * (storages->count + 8);
+    /* Half of the room, so that plain values have the rest. */
+    if (gather->plan.head.size + text <= ARCHIVES_BYTES_MAX / 2) return CAIRN_OK;
+    return cairn_fail(ret_why, CAIRN_TOO_LARGE, "all such values would need more than %llu MiB",
+                      (unsigned long long)(ARCHIVES_BYTES_MAX / 2 / CAIRN_MIB));
+}
+
+static enum cairn_code note_apart(struct plain_gather *gather, const char *path, const char *why,
+                                  struct cairn_error *err) {
+    CAIRN_AUTO(buf) row = {0};
+    if (gather->apart_count++ >= APART_ROWS_MAX) return CAIRN_OK;
+    CAIRN_TRY(cairn_buf_printf(&row, err,
+                               "one object for torch.distributed.checkpoint; here its tensors and "
+                               "values have names of their own: %s",
+                               why));
+    return cairn_assembly_leave_out(gather->assembly, path, row.data, err);
+}
+
+static enum cairn_code take_named(struct plain_gather *gather, const char *path,
+                                  cairn_pickle_ref ref, bool *ret_taken, struct cairn_error *err) {
+    struct storages storages = {.gather = gather};
+    struct cairn_error why = {0};
+    if (is_taken(gather, path)) return CAIRN_OK;
+    CAIRN_AUTO(buf) pickle = pickle_within(gather, gather->whole_bytes);
+    enum cairn_code code = pickle_whole(gather, path, ref, &storages, &pickle, &why);
+    gather->whole_bytes += pickle.size;
+    *ret_taken = code == CAIRN_OK;
+    if (is_unwritten(code))
+        code = note_apart(gather, path, why.message, err);
+    else if (code != CAIRN_OK)
+        code = cairn_pass(err, code, &why);
+    else
+        code = add_object(gather, path, cairn_buf_view(&pickle), &storages, true, err);
+    release_storages(&storages);
+    return code;
+}
+
+static enum cairn_code take_whole(void *context, const char *path, cairn_pickle_ref ref,
+                                  bool *ret_taken, struct cairn_error *err) {
+    struct plain_gather *gather = context;
+    CAIRN_AUTO(buf) name = {0};
+    *ret_taken = false;
+    if (!gather->plain->prefix) return take_named(gather, path, ref, ret_taken, err);
+    CAIRN_TRY(cairn_buf_printf(&name, err, "%s%s", gather->plain->prefix, path));
+    return take_named(gather, name.data, ref, ret_taken, err);
+}
+
 static enum cairn_code gather_all(struct plain_gather *gather, struct cairn_error *err) {
     struct cairn_assembly *assembly = gather->assembly;
-    uint32_t input, number;
-    gather->first = assembly->object_count;
+    const struct cairn_torch *file = gather->plain->file;
+    bool archives = gather->plain->archives;
+    uint32_t texts, number;
     gather->names.copy = true;
+    if (archives)
+        CAIRN_TRY(cairn_assembly_add_input(assembly, cairn_torch_data(file), &gather->data, err));
     for (size_t i = 0; i < assembly->object_count; i++)
         CAIRN_TRY(cairn_names_add(&gather->names, cairn_view_of(assembly->objects[i].name), &number,
                                   err));
-    CAIRN_TRY(cairn_torch_walk_items(gather->plain->file, visit_plain, gather, err));
-    if (!gather->plain->archives || gather->first == assembly->object_count) return CAIRN_OK;
-    CAIRN_ASSERT(gather->plan.text_count == 1);
-    CAIRN_TRY(cairn_assembly_add_memory(assembly, &gather->plan.head, &input, err));
-    for (size_t i = gather->first; i < assembly->object_count; i++)
-        assembly->objects[i].piece.input = input;
-    return CAIRN_OK;
+    CAIRN_TRY(cairn_torch_walk_items(file, visit_plain, archives ? take_whole : NULL, gather, err));
+    if (gather->apart_count > APART_ROWS_MAX)
+        CAIRN_TRY(cairn_assembly_leave_out(assembly, "*",
+                                           "of more values with tensors, each of "
+                                           "which is one object for torch.distributed.checkpoint, "
+                                           "tensors and values have names of their own",
+                                           err));
+    if (!gather->part_count) return CAIRN_OK;
+    CAIRN_TRY(cairn_assembly_add_memory(assembly, &gather->plan.head, &texts, err));
+    if (!assembly->seals.sorted) cairn_seals_sort(&assembly->seals);
+    for (size_t i = 0; i < gather->part_count; i++) {
+        struct part *part = &gather->parts[i];
+        part->piece.input = part->of_text ? texts : gather->data;
+        CAIRN_TRY(cairn_assembly_add_object_piece(assembly, part->object, &part->piece, err));
+    }
+    return cairn_assembly_retie(assembly, err);
 }
 
 enum cairn_code cairn_torch_plain_add(const struct cairn_torch_plain *plain,
@@ -367,6 +586,7 @@ enum cairn_code cairn_torch_plain_add(const struct cairn_torch_plain *plain,
     struct plain_gather gather = {.plain = plain, .assembly = assembly};
     enum cairn_code code = gather_all(&gather, err);
     free(gather.seen);
+    free(gather.parts);
     cairn_names_release(&gather.names);
     cairn_torch_plan_release(&gather.plan);
     return code;

@@ -27,8 +27,12 @@ struct walk {
     cairn_pickle_ref above[DEPTH_MAX]; /* the containers of the value, from the root */
     unsigned depth;
     uint64_t leaves, name_bytes;
-    uint8_t *holds; /* items only: cached contents of each value, as flags */
+    /* Items only: */
+    uint8_t *holds; /* cached contents of each value, as flags */
+    cairn_torch_take *take;
+    bool inside; /* of a value that was taken */
 };
+/* ITEMS: of a list, a tensor, a map or a list with ITEMS: DCP goes into such a list. */
 enum { HOLDS_KNOWN = 1, HOLDS_TENSOR = 2, HOLDS_ITEMS = 4 };
 
 /* The container of a value's items; listed: each pair is a list or tuple. */
@@ -121,6 +125,12 @@ static bool is_map(const struct walk *walk, const struct cairn_pickle_value *val
     return name && name->meaning == CAIRN_TORCH_MAP;
 }
 
+static bool is_list(const struct walk *walk, const struct cairn_pickle_value *value) {
+    const struct cairn_torch_name *maker = cairn_torch_maker(&walk->file->values, value);
+    return value->kind == CAIRN_PICKLE_LIST ||
+           (maker && maker->meaning == CAIRN_TORCH_SEQUENCE && strcmp(maker->name, "list") == 0);
+}
+
 /* Visits each value once; a recursive or too deep value counts with what is known so far. */
 static uint8_t holds_of(struct walk *walk, cairn_pickle_ref ref, unsigned depth) {
     const struct cairn_pickle_value *value = value_at(walk, ref);
@@ -134,20 +144,21 @@ static uint8_t holds_of(struct walk *walk, cairn_pickle_ref ref, unsigned depth)
         for (uint32_t i = 0; i < count_of(&branch); i++) {
             cairn_pickle_ref key, item = item_at(walk, &branch, i, &key);
             uint8_t in_it = holds_of(walk, item, depth + 1);
-            bool list = value_at(walk, item)->kind == CAIRN_PICKLE_LIST;
             found |= in_it & HOLDS_TENSOR;
-            if (list) found |= in_it & HOLDS_ITEMS;
-            if (is_map(walk, value_at(walk, item))) found |= HOLDS_ITEMS;
+            if (is_list(walk, value_at(walk, item))) found |= in_it & HOLDS_ITEMS;
+            if (is_map(walk, value_at(walk, item)) || cairn_torch_is_any_tensor(walk->file, item))
+                found |= HOLDS_ITEMS;
         }
     }
     return walk->holds[ref] = found;
 }
 
-static bool is_item(struct walk *walk, cairn_pickle_ref ref) {
+/* One object in DCP; *ret_tensors: with tensors. */
+static bool is_item(struct walk *walk, cairn_pickle_ref ref, bool *ret_tensors) {
     const struct cairn_pickle_value *value = value_at(walk, ref);
     uint8_t found = holds_of(walk, ref, 0);
-    if (is_map(walk, value) || found & HOLDS_TENSOR) return false;
-    return value->kind != CAIRN_PICKLE_LIST || !(found & HOLDS_ITEMS);
+    *ret_tensors = found & HOLDS_TENSOR;
+    return !is_map(walk, value) && !(is_list(walk, value) && found & HOLDS_ITEMS);
 }
 
 /* Names are texts of C: a NUL byte would cut one off, and so give the value another name. */
@@ -163,6 +174,10 @@ static enum cairn_code visit_nul(struct walk *walk, enum cairn_torch_kind kind,
                           "can hold",
                           cairn_short(name.data).text);
     return walk->visit(walk->context, name.data, CAIRN_TORCH_LEAF_NUL, ref, err);
+}
+
+static bool has_nul(const struct walk *walk) {
+    return walk->path.size && memchr(walk->path.data, 0, walk->path.size);
 }
 
 static enum cairn_code visit_leaf(struct walk *walk, enum cairn_torch_kind kind,
@@ -183,8 +198,9 @@ static enum cairn_code visit_leaf(struct walk *walk, enum cairn_torch_kind kind,
                           " bytes of names in a pickle of %zu bytes: its values "
                           "hold each other",
                           most, values->read_bytes);
-    if (memchr(walk->path.data ? walk->path.data : "", 0, walk->path.size))
-        return visit_nul(walk, kind, ref, err);
+    if (walk->inside && (kind != CAIRN_TORCH_LEAF_TENSOR || has_nul(walk))) return CAIRN_OK;
+    if (walk->inside) kind = CAIRN_TORCH_INSIDE;
+    if (has_nul(walk)) return visit_nul(walk, kind, ref, err);
     return walk->visit(walk->context, walk->path.data ? walk->path.data : "", kind, ref, err);
 }
 
@@ -194,29 +210,19 @@ static bool is_above(const struct walk *walk, cairn_pickle_ref ref) {
     return false;
 }
 
-static enum cairn_code walk_value(struct walk *walk, cairn_pickle_ref ref,
-                                  struct cairn_error *err) {
-    const struct cairn_pickle_value *value = value_at(walk, ref);
-    struct branch branch;
-    if (cairn_torch_is_tensor(walk->file, ref))
-        return visit_leaf(walk, CAIRN_TORCH_LEAF_TENSOR, ref, err);
-    if (walk->holds && is_item(walk, ref)) return visit_leaf(walk, CAIRN_TORCH_ITEM, ref, err);
-    if (!find_branch(walk, value, &branch)) {
-        bool opaque = value->kind == CAIRN_PICKLE_OBJECT ||
-                      value->kind == CAIRN_PICKLE_PERSISTENT ||
-                      cairn_pickle_unknown_at(&walk->file->values, value);
-        return visit_leaf(walk, opaque ? CAIRN_TORCH_LEAF_OPAQUE : CAIRN_TORCH_LEAF_PLAIN, ref,
-                          err);
-    }
-    if (branch.items->count == 0) return visit_leaf(walk, CAIRN_TORCH_LEAF_EMPTY, ref, err);
+static enum cairn_code walk_value(struct walk *walk, cairn_pickle_ref ref, struct cairn_error *err);
+
+static enum cairn_code walk_branch(struct walk *walk, const struct branch *branch,
+                                   cairn_pickle_ref ref, struct cairn_error *err) {
+    if (branch->items->count == 0) return visit_leaf(walk, CAIRN_TORCH_LEAF_EMPTY, ref, err);
     if (is_above(walk, ref)) return visit_leaf(walk, CAIRN_TORCH_LEAF_AGAIN, ref, err);
     if (walk->depth == DEPTH_MAX) return visit_leaf(walk, CAIRN_TORCH_LEAF_DEEP, ref, err);
     walk->above[walk->depth++] = ref;
     size_t before = walk->path.size;
-    for (uint32_t i = 0; i < count_of(&branch); i++) {
-        cairn_pickle_ref key = 0, item = item_at(walk, &branch, i, &key);
+    for (uint32_t i = 0; i < count_of(branch); i++) {
+        cairn_pickle_ref key = 0, item = item_at(walk, branch, i, &key);
         if (walk->depth > 1) CAIRN_TRY(cairn_buf_append(&walk->path, ".", 1, err));
-        if (branch.pairs)
+        if (branch->pairs)
             CAIRN_TRY(append_key(walk, key, i, err));
         else
             CAIRN_TRY(cairn_buf_printf(&walk->path, err, "%" PRIu32, i));
@@ -226,6 +232,31 @@ static enum cairn_code walk_value(struct walk *walk, cairn_pickle_ref ref,
     }
     walk->depth--;
     return CAIRN_OK;
+}
+
+static enum cairn_code walk_value(struct walk *walk, cairn_pickle_ref ref,
+                                  struct cairn_error *err) {
+    const struct cairn_pickle_value *value = value_at(walk, ref);
+    struct branch branch;
+    bool tensors = false, item, taken = false;
+    if (cairn_torch_is_tensor(walk->file, ref))
+        return visit_leaf(walk, CAIRN_TORCH_LEAF_TENSOR, ref, err);
+    item = walk->holds && !walk->inside && is_item(walk, ref, &tensors);
+    if (item && !tensors) return visit_leaf(walk, CAIRN_TORCH_ITEM, ref, err);
+    if (!find_branch(walk, value, &branch)) {
+        bool opaque = value->kind == CAIRN_PICKLE_OBJECT ||
+                      value->kind == CAIRN_PICKLE_PERSISTENT ||
+                      cairn_pickle_unknown_at(&walk->file->values, value);
+        return visit_leaf(walk, opaque ? CAIRN_TORCH_LEAF_OPAQUE : CAIRN_TORCH_LEAF_PLAIN, ref,
+                          err);
+    }
+    /* The root is a state dict, whatever its class is. */
+    if (item && walk->take && walk->depth && !has_nul(walk))
+        CAIRN_TRY(walk->take(walk->context, walk->path.data, ref, &taken, err));
+    walk->inside |= taken;
+    enum cairn_code code = walk_branch(walk, &branch, ref, err);
+    walk->inside &= !taken;
+    return code;
 }
 
 static enum cairn_code walk_root(struct walk *walk, struct cairn_error *err) {
@@ -243,8 +274,9 @@ enum cairn_code cairn_torch_walk(const struct cairn_torch *file, cairn_torch_vis
 }
 
 enum cairn_code cairn_torch_walk_items(const struct cairn_torch *file, cairn_torch_visit *visit,
-                                       void *context, struct cairn_error *err) {
-    struct walk walk = {.file = file, .visit = visit, .context = context};
+                                       cairn_torch_take *take, void *context,
+                                       struct cairn_error *err) {
+    struct walk walk = {.file = file, .visit = visit, .take = take, .context = context};
     walk.holds = calloc(file->values.count, 1);
     if (!walk.holds) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the values of a file");
     return walk_root(&walk, err);

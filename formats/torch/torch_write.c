@@ -67,19 +67,11 @@ static enum cairn_code put_tensor(struct cairn_buf *ret,
     }
     CAIRN_TRY(cairn_buf_printf(ret, err, "ctorch._utils\n_rebuild_tensor_%s\n(",
                                type.storage ? "v2" : "v3"));
-    /* ('storage', class, key, 'cpu', elements) as a persistent id. */
-    char key[24];
+    static const struct cairn_torch_name bytes = {.module = "torch.storage",
+                                                  .name = "UntypedStorage"};
     uint64_t width = type.storage ? cairn_dtype_bits(entry->dtype) / 8 : 1;
-    snprintf(key, sizeof key, "%zu", number);
-    CAIRN_TRY(cairn_buf_append(ret, "(", 1, err));
-    CAIRN_TRY(cairn_pickle_put_text(ret, CAIRN_VIEW("storage"), err));
-    CAIRN_TRY(cairn_buf_printf(ret, err, "c%s\n%s\n",
-                               type.storage ? type.storage->module : "torch.storage",
-                               type.storage ? type.storage->name : "UntypedStorage"));
-    CAIRN_TRY(cairn_pickle_put_text(ret, cairn_view_of(key), err));
-    CAIRN_TRY(cairn_pickle_put_text(ret, CAIRN_VIEW("cpu"), err));
-    CAIRN_TRY(cairn_pickle_put_number(ret, entry->size_bytes / width, err));
-    CAIRN_TRY(cairn_buf_append(ret, "tQ", 2, err));
+    CAIRN_TRY(cairn_pickle_put_storage(ret, type.storage ? type.storage : &bytes, number,
+                                       entry->size_bytes / width, err));
     CAIRN_TRY(cairn_pickle_put_number(ret, 0, err));
     CAIRN_TRY(cairn_pickle_put_numbers(ret, entry->shape, entry->dimension_count, err));
     CAIRN_TRY(cairn_pickle_put_numbers(ret, stride, entry->dimension_count, err));
@@ -291,11 +283,14 @@ enum cairn_code cairn_torch_write_tensor(struct cairn_safetensors_entry *entry,
     return code;
 }
 
-enum cairn_code cairn_torch_write_value(struct cairn_view pickle, struct cairn_torch_plan *plan,
-                                        uint64_t *ret_offset, struct cairn_error *err) {
+enum cairn_code cairn_torch_write_value(struct cairn_view pickle,
+                                        struct cairn_safetensors_entry *storages, size_t count,
+                                        struct cairn_torch_plan *plan, uint64_t *ret_offset,
+                                        struct cairn_error *err) {
     CAIRN_TRY(put_padding(plan, err));
-    struct archive archive = {.plan = plan, .stem = "archive", .base = plan->file_bytes};
-    enum cairn_code code = put_all(&archive, NULL, 0, pickle, err);
+    struct archive archive = {
+        .plan = plan, .stem = "archive", .directory.limit = CAIRN_GIB, .base = plan->file_bytes};
+    enum cairn_code code = put_all(&archive, storages, count, pickle, err);
     cairn_buf_release(&archive.directory);
     *ret_offset = archive.base;
     return code;
@@ -336,10 +331,23 @@ enum cairn_code cairn_pickle_put_numbers(struct cairn_buf *ret, const uint64_t *
     return cairn_buf_append(ret, "t", 1, err);
 }
 
+enum cairn_code cairn_pickle_put_storage(struct cairn_buf *ret, const struct cairn_torch_name *type,
+                                         size_t key, uint64_t elements, struct cairn_error *err) {
+    char text[24];
+    snprintf(text, sizeof text, "%zu", key);
+    CAIRN_TRY(cairn_buf_append(ret, "(", 1, err));
+    CAIRN_TRY(cairn_pickle_put_text(ret, CAIRN_VIEW("storage"), err));
+    CAIRN_TRY(cairn_buf_printf(ret, err, "c%s\n%s\n", type->module, type->name));
+    CAIRN_TRY(cairn_pickle_put_text(ret, cairn_view_of(text), err));
+    CAIRN_TRY(cairn_pickle_put_text(ret, CAIRN_VIEW("cpu"), err));
+    CAIRN_TRY(cairn_pickle_put_number(ret, elements, err));
+    return cairn_buf_append(ret, "tQ", 2, err);
+}
+
 struct writer {
     struct cairn_buf *ret;
-    const struct cairn_pickle *from;
-    cairn_pickle_global_of *global_of;
+    const struct cairn_pickle_writing *how;
+    const struct cairn_pickle *from; /* how->from */
     unsigned depth;
 };
 
@@ -417,7 +425,7 @@ static enum cairn_code put_object(struct writer *writer, const struct cairn_pick
     const struct cairn_pickle_value *callable = cairn_pickle_at(writer->from, object->callable);
     if (callable->kind != CAIRN_PICKLE_GLOBAL || cairn_pickle_unknown_at(writer->from, callable))
         return refuse_unknown(writer, callable, err);
-    const struct cairn_pickle_global global = writer->global_of(callable->global);
+    const struct cairn_pickle_global global = writer->how->global_of(callable->global);
     if (object->count && !global.pairs)
         return cairn_fail(err, CAIRN_UNSUPPORTED, "items are put into a %s", global.name);
     CAIRN_TRY(put_value(writer, object->callable, err));
@@ -459,13 +467,16 @@ static enum cairn_code put_kind(struct writer *writer, const struct cairn_pickle
         return put_items(writer, value, "}(", "u", err);
     case CAIRN_PICKLE_GLOBAL:
         if (cairn_pickle_unknown_at(writer->from, value)) return refuse_unknown(writer, value, err);
-        global = writer->global_of(value->global);
+        global = writer->how->global_of(value->global);
         if (global.refused)
             return cairn_fail(err, CAIRN_UNSUPPORTED, "it needs %s.%s", global.module, global.name);
         return cairn_buf_printf(writer->ret, err, "c%s\n%s\n", global.module, global.name);
     case CAIRN_PICKLE_OBJECT:
         return put_object(writer, value, err);
     case CAIRN_PICKLE_PERSISTENT:
+        if (writer->how->put_outside)
+            return writer->how->put_outside(writer->how->context, writer->ret,
+                                            (cairn_pickle_ref)(value - writer->from->values), err);
         break;
     }
     return cairn_fail(err, CAIRN_UNSUPPORTED, "it holds a storage");
@@ -482,9 +493,9 @@ static enum cairn_code put_value(struct writer *writer, cairn_pickle_ref ref,
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_pickle_put_value(struct cairn_buf *ret, const struct cairn_pickle *from,
-                                       cairn_pickle_ref value, cairn_pickle_global_of *global_of,
-                                       struct cairn_error *err) {
-    struct writer writer = {.ret = ret, .from = from, .global_of = global_of};
+enum cairn_code cairn_pickle_put_value(struct cairn_buf *ret,
+                                       const struct cairn_pickle_writing *how,
+                                       cairn_pickle_ref value, struct cairn_error *err) {
+    struct writer writer = {.ret = ret, .how = how, .from = how->from};
     return put_value(&writer, value, err);
 }

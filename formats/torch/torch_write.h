@@ -43,9 +43,11 @@ enum cairn_code cairn_torch_write(struct cairn_safetensors_entry *entries, size_
 enum cairn_code cairn_torch_write_tensor(struct cairn_safetensors_entry *entry,
                                          struct cairn_torch_plan *plan, uint64_t *ret_offset,
                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* Appends an archive of one value, given by its pickle from the first byte to its STOP. */
-enum cairn_code cairn_torch_write_value(struct cairn_view pickle, struct cairn_torch_plan *plan,
-                                        uint64_t *ret_offset,
+/* Appends an archive of one value, given by its pickle from the first byte to its STOP. storages:
+ * those of the pickle by key, with size_bytes; fills their offset_bytes. */
+enum cairn_code cairn_torch_write_value(struct cairn_view pickle,
+                                        struct cairn_safetensors_entry *storages, size_t count,
+                                        struct cairn_torch_plan *plan, uint64_t *ret_offset,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* Appends room for bytes of the caller's. */
 enum cairn_code cairn_torch_write_room(uint64_t size_bytes, struct cairn_torch_plan *plan,
@@ -58,13 +60,17 @@ void cairn_torch_plan_release(struct cairn_torch_plan *plan);
 /* ---- writing pickles of protocol 2 ---- */
 
 /* Python's unpickler and formats/torch/pickle.h read back the same value. Shared parts are
- * duplicated; references outside of the pickle are refused. 64 levels. */
+ * duplicated. 64 levels. */
 enum cairn_code cairn_pickle_put_text(struct cairn_buf *ret, struct cairn_view text,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_pickle_put_number(struct cairn_buf *ret, uint64_t number,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_pickle_put_numbers(struct cairn_buf *ret, const uint64_t *numbers,
                                          unsigned count, struct cairn_error *err) CAIRN_MUST_USE;
+/* A storage as a persistent id: ("storage", type, "KEY", "cpu", elements). */
+enum cairn_code cairn_pickle_put_storage(struct cairn_buf *ret, const struct cairn_torch_name *type,
+                                         size_t key, uint64_t elements,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
 
 /* The written form of a name of the caller's closed list. */
 struct cairn_pickle_global {
@@ -73,9 +79,17 @@ struct cairn_pickle_global {
     bool bare;  /* created without a call; its state follows */
     bool refused;
 };
-typedef struct cairn_pickle_global cairn_pickle_global_of(uint32_t global);
-/* CAIRN_UNSUPPORTED: a reference outside of the pickle (a storage), a refused or unlisted name, or
- * items in an object that is no map; CAIRN_TOO_LARGE: too deep, or recursive. */
-enum cairn_code cairn_pickle_put_value(struct cairn_buf *ret, const struct cairn_pickle *from,
-                                       cairn_pickle_ref value, cairn_pickle_global_of *global_of,
+struct cairn_pickle_writing {
+    const struct cairn_pickle *from;
+    struct cairn_pickle_global (*global_of)(uint32_t global);
+    /* Appends a reference outside of the pickle (a storage); NULL: such are refused. */
+    enum cairn_code (*put_outside)(void *context, struct cairn_buf *ret, cairn_pickle_ref ref,
+                                   struct cairn_error *err);
+    void *context;
+};
+/* CAIRN_UNSUPPORTED: a reference outside of the pickle, a refused or unlisted name, or items in an
+ * object that is no map; CAIRN_TOO_LARGE: too deep, or recursive. */
+enum cairn_code cairn_pickle_put_value(struct cairn_buf *ret,
+                                       const struct cairn_pickle_writing *how,
+                                       cairn_pickle_ref value,
                                        struct cairn_error *err) CAIRN_MUST_USE;

@@ -4,6 +4,7 @@
 #include <jansson.h>
 
 #include "api/table/dtype.h"
+#include "formats/assembly/assembly.h"
 #include "formats/torch/torch.h"
 #include "tests/harness.h"
 
@@ -239,6 +240,115 @@ TEST(values_that_hold_themselves_or_each_other_end, err) {
     REQUIRE_OK(cairn_buf_append(&doubling, ".", 1, &err));
     EXPECT_CODE(look_at_object(doubling.data, doubling.size, &err), CAIRN_TOO_LARGE);
     EXPECT_CODE(look_at_object("}K\x07K\x01s.", 7, &err), CAIRN_OK);
+}
+
+/* ---- values with tensors, as objects ---- */
+
+#define TENSOR                                                                                     \
+    "ctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\0"     \
+    "0X\x03\0\0\0cpuK\x04NtQK\0K\x04\x85K\x01\x85\x89}tR"
+
+/* A legacy file whose object is this pickle, with a storage "0" of four floats. */
+static enum cairn_code make_file(const char *object, size_t size, struct cairn_buf *ret,
+                                 struct cairn_error *err) {
+    static const float numbers[] = {1, 2, 3, 4};
+    CAIRN_AUTO(buf) bytes = {0};
+    CAIRN_TRY(load("legacy.pt", &bytes, err));
+    size_t at = 0;
+    for (int stops = 0; stops < 3; at++) stops += bytes.data[at] == '.';
+    CAIRN_TRY(cairn_buf_append(ret, bytes.data, at, err));
+    CAIRN_TRY(cairn_buf_append(ret, object, size, err));
+    CAIRN_TRY(cairn_buf_append(ret,
+                               "\x80\x02](X\x01\0\0\0"
+                               "0e.",
+                               12, err));
+    CAIRN_TRY(cairn_buf_append_u64le(ret, 4, err));
+    return cairn_buf_append(ret, numbers, sizeof numbers, err);
+}
+
+/* The tensors and the objects of such a file, as an export to DCP has them. */
+static enum cairn_code gather_objects(struct cairn_torch *file, struct cairn_assembly *ret,
+                                      struct cairn_error *err) {
+    const struct cairn_torch_plain plain = {.file = file, .archives = true, .own_tensors = true};
+    CAIRN_TRY(cairn_torch_assemble(file, "", ret, err));
+    CAIRN_TRY(cairn_assembly_check(ret, err));
+    return cairn_torch_plain_add(&plain, ret, err);
+}
+
+static enum cairn_code open_made(struct cairn_input *input, struct cairn_torch *ret,
+                                 struct cairn_error *err) {
+    return cairn_torch_open(input, false, ret, err);
+}
+
+/* The archive of a pair of equal tensors has the storage once, with its numbers. */
+static enum cairn_code check_pair(struct cairn_view bytes, struct cairn_error *err) {
+    struct cairn_input input = cairn_input_of_view(&bytes);
+    struct cairn_assembly inside = {0};
+    CAIRN_AUTO(torch) file = {0};
+    float numbers[4] = {0};
+    CAIRN_TRY(open_made(&input, &file, err));
+    enum cairn_code code = cairn_torch_assemble(&file, "", &inside, err);
+    if (code == CAIRN_OK) code = cairn_assembly_check(&inside, err);
+    EXPECT(inside.tensor_count == 2 && inside.tensors[1].alias_of == 0);
+    if (code == CAIRN_OK && inside.tensor_count)
+        code = cairn_assembly_read(&inside, &inside.tensors[0], 0, (char *)numbers, sizeof numbers,
+                                   err);
+    EXPECT(numbers[0] == 1 && numbers[3] == 4);
+    cairn_assembly_release(&inside);
+    return code;
+}
+
+TEST(a_tuple_of_tensors_is_one_object_and_its_tensors_are_in_it, err) {
+    static const char object[] = "\x80\x02}(X\x01\0\0\0s" TENSOR TENSOR "\x86X\x01\0\0\0w" TENSOR
+                                 "X\x01\0\0\0v" TENSOR "X\x01\0\0\0l](" TENSOR "K\x01" TENSOR "\x86"
+                                 "eu.";
+    struct cairn_assembly assembly = {0};
+    CAIRN_AUTO(torch) file = {0};
+    CAIRN_AUTO(buf) archive = {0};
+    WITH_OK(buf, bytes, make_file(object, sizeof object - 1, &bytes, &err));
+    struct cairn_view view = cairn_buf_view(&bytes);
+    struct cairn_input input = cairn_input_of_view(&view);
+    REQUIRE_OK(open_made(&input, &file, &err));
+    EXPECT_CODE(gather_objects(&file, &assembly, &err), CAIRN_OK);
+    EXPECT_EQ_U64(assembly.object_count, 2);
+    EXPECT_EQ_TEXT(assembly.objects[0].name, "s");
+    EXPECT_EQ_TEXT(assembly.objects[1].name, "l.1");
+    static const struct {
+        const char *name, *of;
+        bool in_object;
+    } tensors[] = {{"s.0", NULL, true}, {"s.1", "s.0", true}, {"w", NULL, false},
+                   {"v", "w", false},   {"l.0", "w", false},  {"l.1.1", "s.0", true}};
+    EXPECT_EQ_U64(assembly.tensor_count, CAIRN_COUNT(tensors));
+    for (size_t i = 0; i < CAIRN_COUNT(tensors) && i < assembly.tensor_count; i++) {
+        const struct cairn_assembly_tensor *tensor = &assembly.tensors[i];
+        EXPECT_EQ_TEXT(tensor->name, tensors[i].name);
+        EXPECT(tensor->in_object == tensors[i].in_object);
+        EXPECT((tensor->alias_of == CAIRN_ASSEMBLY_NO_ALIAS) == !tensors[i].of);
+        if (tensors[i].of && tensor->alias_of < assembly.tensor_count)
+            EXPECT_EQ_TEXT(assembly.tensors[tensor->alias_of].name, tensors[i].of);
+    }
+    size_t size = (size_t)assembly.objects[0].size_bytes;
+    REQUIRE_OK(cairn_buf_reserve(&archive, size, &err));
+    EXPECT_CODE(
+        cairn_assembly_read_object(&assembly, &assembly.objects[0], 0, archive.data, size, &err),
+        CAIRN_OK);
+    EXPECT_CODE(check_pair((struct cairn_view){archive.data, size}, &err), CAIRN_OK);
+    cairn_assembly_release(&assembly);
+}
+
+TEST(a_value_that_cannot_be_one_object_is_named_and_its_tensors_stay, err) {
+    static const char object[] = "\x80\x02}X\x01\0\0\0s" TENSOR "cnobody\nThing\n)R\x86s.";
+    struct cairn_assembly assembly = {0};
+    CAIRN_AUTO(torch) file = {0};
+    WITH_OK(buf, bytes, make_file(object, sizeof object - 1, &bytes, &err));
+    struct cairn_view view = cairn_buf_view(&bytes);
+    struct cairn_input input = cairn_input_of_view(&view);
+    REQUIRE_OK(open_made(&input, &file, &err));
+    EXPECT_CODE(gather_objects(&file, &assembly, &err), CAIRN_OK);
+    EXPECT_EQ_U64(assembly.object_count, 0);
+    EXPECT(assembly.tensor_count == 1 && !assembly.tensors[0].in_object);
+    EXPECT(assembly.left_out_count == 2 && strcmp(assembly.left_out[0].name, "s") == 0);
+    cairn_assembly_release(&assembly);
 }
 
 /* ---- keys ---- */
