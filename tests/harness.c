@@ -267,6 +267,13 @@ void cairn_test_pause_ms(unsigned ms) {
     nanosleep(&wait, NULL); /* step of a poll, or what its caller says */
 }
 
+/* What is asked is often a daemon, and a look costs both more than 3 ms: a wait of seconds would
+ * keep a processor busy. A sixteenth of the wait is all that it becomes longer. */
+void cairn_test_poll_step(uint64_t since_ms) {
+    uint64_t waited_ms = cairn_test_now_ms() - since_ms;
+    cairn_test_pause_ms(waited_ms < 768 ? 3 + (unsigned)waited_ms / 16 : 50); /* step of a poll */
+}
+
 bool cairn_test_thread_sleeps(int thread) {
     char path[64], text[512] = "";
     snprintf(path, sizeof(path), "/proc/self/task/%d/stat", thread);

@@ -67,6 +67,8 @@ uint64_t cairn_test_now_ms(void);
 /* A step of a poll that AWAIT cannot be, or the pause that a stand-in or chaos is about. Its line
  * says which (tests/tidy): a test waits for a state. */
 void cairn_test_pause_ms(unsigned ms);
+/* The step of a poll that began then: the longer it has taken, the more seldom it looks. */
+void cairn_test_poll_step(uint64_t since_ms);
 /* Does this thread of ours sleep, in whatever call it is? By its number of gettid. */
 bool cairn_test_thread_sleeps(int thread);
 /* Says why a test cannot run here, and ends it as skipped: `if (...) { SKIP("no root"); }` */
@@ -160,7 +162,7 @@ bool cairn_test_has(const char *file, int line, const char *text, const char *co
         bool await_met;                                                                            \
         while (!(await_met = !!(condition)) &&                                                     \
                cairn_test_now_ms() - await_since < cairn_test_hang_ms())                           \
-            cairn_test_pause_ms(3); /* step of a poll */                                           \
+            cairn_test_poll_step(await_since);                                                     \
         await_met;                                                                                 \
     })
 #define REQUIRE_AWAIT(condition)                                                                   \

@@ -55,7 +55,7 @@ def value_within(what, seconds, every=None):
     longer it takes."""
     begun = now = time.monotonic()
     while not (value := what()) and now < begun + seconds:
-        time.sleep(every or min(0.02 + (now - begun) / 50, 0.06))  # step of a poll
+        time.sleep(every or min(0.02 + (now - begun) / 16, 0.25))  # step of a poll
         now = time.monotonic()
     return value
 

@@ -4,10 +4,10 @@
 #include "common/log.h"
 
 bool world_await(bool (*cond)(void *owner), void *owner, uint32_t ms) {
-    uint64_t deadline_ms = cairn_mono_ms() + ms;
+    uint64_t since_ms = cairn_test_now_ms();
     while (!cond(owner)) {
-        if (cairn_mono_ms() > deadline_ms) return false;
-        cairn_test_pause_ms(5); /* step of a poll */
+        if (cairn_test_now_ms() - since_ms > ms) return false;
+        cairn_test_poll_step(since_ms);
     }
     return true;
 }
