@@ -20,8 +20,12 @@ CONNECTIONS_MAX = 64
 THREAD_SOCKETS = 4
 
 
+_known = {}  # {(pid, inode): kind} of sockets that were in a table
+
+
 def _sockets(pid):
-    """{inode: kind} of the sockets in this process's namespace."""
+    """{inode: kind} of the sockets in this process's namespace. To read a table of TCP takes milliseconds, since the kernel
+    looks through all that connections could be in."""
     kinds = {}
     for table in ("tcp", "tcp6"):
         for line in pathlib.Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
@@ -35,15 +39,26 @@ def _sockets(pid):
     return kinds
 
 
-def descriptors(daemon):
-    """How many of each kind: files by path, sockets by what they lead to."""
-    pid, links = daemon.process.pid, []
-    for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+def _links(daemon):
+    links = []
+    for fd in pathlib.Path(f"/proc/{daemon.process.pid}/fd").iterdir():
         try:
             links.append(os.readlink(fd))
         except FileNotFoundError:
             pass
-    kinds = _sockets(pid)
+    return links
+
+
+def descriptors(daemon, anew=True):
+    """How many of each kind: files by path, sockets by what they lead to. anew: what was looked up before is looked up
+    again: a connection may have been reset since."""
+    pid, links = daemon.process.pid, _links(daemon)
+    sockets = [link[8:-1] for link in links if link.startswith("socket:")]
+    if anew or any((pid, inode) not in _known for inode in sockets):
+        kinds = _sockets(pid)
+        _known.update({(pid, inode): kinds[inode] for inode in sockets if inode in kinds})
+    else:
+        kinds = {inode: _known[pid, inode] for inode in sockets}
     return collections.Counter(kinds.get(link[8:-1], RESET) if link.startswith("socket:") else link for link in links)
 
 
@@ -58,11 +73,15 @@ def baseline_of(daemon):
 
 def grown(daemon, baseline, ports):
     """What it holds more than at the baseline, but for what is kept: connections to these ports."""
+    return _grown(daemon, baseline, ports, anew=False) and _grown(daemon, baseline, ports, anew=True)
+
+
+def _grown(daemon, baseline, ports, anew):
     threads = threads_of(daemon)
     kept = {f"{CONNECTIONS}{port}": threads * CONNECTIONS_MAX for port in ports}
     kept[RESET] = threads * CONNECTIONS_MAX
     kept[PAIR] = threads * THREAD_SOCKETS
-    more = descriptors(daemon) - baseline
+    more = descriptors(daemon, anew) - baseline
     # Its node's name, once the store was met.
     kept.update({kind: 1 for kind in more if kind.startswith(CLAIM)})
     return {kind: count for kind, count in more.items() if count > kept.get(kind, 0)}
@@ -70,7 +89,7 @@ def grown(daemon, baseline, ports):
 
 def memory(daemon):
     """Slabs, and files that exist for it alone."""
-    return [kind for kind in descriptors(daemon) if "memfd:" in kind or "(deleted)" in kind]
+    return [kind for kind in _links(daemon) if "memfd:" in kind or "(deleted)" in kind]
 
 
 def journal_entries(state_dir, node, store, env):
