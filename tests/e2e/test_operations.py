@@ -189,11 +189,7 @@ class InABucket(Case):
 class OverHttps(Case):
     def setUp(self):
         super().setUp()
-        folder = self.world.root
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
-                        "/CN=cairn", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", folder / "key",
-                        "-out", folder / "cert"], check=True, capture_output=True)
-        (folder / "key").chmod(0o600)
+        cases.certificate(self.world.root, alt="IP:127.0.0.1")
         self.url = f"https://127.0.0.1:{self.world.port}"
 
     def serve(self, authority):
@@ -207,6 +203,7 @@ class OverHttps(Case):
         self.both_ways()
 
     def test_tls_1_2_is_spoken_with_forward_secrecy_and_authenticated_ciphers_alone(self):
+        cases.certificate(self.world.root, alt="IP:127.0.0.1", kind=["rsa:2048"])  # each of these ciphers needs one
         self.serve(self.world.root / "cert")
 
         def speaks(ciphers):
@@ -224,9 +221,7 @@ class OverHttps(Case):
             self.assertFalse(speaks(ciphers), ciphers)
 
     def test_one_that_does_not_trust_its_server_fails_and_says_so(self):
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
-                        "/CN=other", "-keyout", os.devnull, "-out", self.world.root / "other"],
-                       check=True, capture_output=True)
+        cases.certificate(self.world.root, "other", cert="other", key="other.key")
         self.serve(self.world.root / "other")
         failed = self.end(self.import_("llm/a", kind="deepspeed", path=str(KINDS["deepspeed"]), step=1),
                           "failed")

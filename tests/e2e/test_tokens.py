@@ -109,10 +109,7 @@ class Tokens(unittest.TestCase):
 
     def test_uploader_and_command_speak_https_to_a_server_whose_certificate_they_are_given(self):  # --ca-file
         folder = self.world.root
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
-                        "/CN=cairn", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", folder / "key",
-                        "-out", folder / "cert"], check=True, capture_output=True)
-        (folder / "key").chmod(0o600)
+        cases.certificate(folder, alt="IP:127.0.0.1")
         self.world.server.kill()
         self.world.server_arguments += ["--tls-cert", folder / "cert", "--tls-key", folder / "key"]
         self.world.start_server()
