@@ -243,6 +243,12 @@ cairn_tree_fits() {
 cairn_build_preset() {
     local preset=$1
     shift
+    # The preprocessor runs twice for what ccache has not, which is a quarter of the time. It pays where another build has the
+    # same text, as these have of each other.
+    case $preset in
+    release | shipped | packages) ;;
+    *) local -x CCACHE_DEPEND=1 ;;
+    esac
     cairn_configure_preset "$preset" &&
         cairn_quietly cmake --build --preset "$preset" --parallel "$(nproc)" "$@"
 }
