@@ -213,7 +213,7 @@ static void full_name(const struct cairn_pickle *values, cairn_pickle_ref ref,
     const struct cairn_pickle_value *value = cairn_pickle_at(values, ref);
     const struct cairn_pickle_unknown *unknown = cairn_pickle_unknown_at(values, value);
     const struct cairn_torch_name *known = cairn_torch_name_of(values, ref);
-    char text[NAME_BYTES] = "";
+    char text[NAME_BYTES - sizeof "builtins."] = "";
     if (known) snprintf(text, sizeof text, "%s.%s", known->module, known->name);
     if (unknown && unknown->module.size + unknown->name.size + 2 <= sizeof text)
         snprintf(text, sizeof text, "%.*s.%.*s", (int)unknown->module.size,
