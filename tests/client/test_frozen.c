@@ -12,8 +12,9 @@
 #include "tests/client/stage.h"
 #include "tests/support/world.h"
 
-#define CALL_MS 1500 /* a freeze is longer */
-#define STEPS 2      /* as many as a rank has generations */
+#define BEGIN_MS 1500    /* a freeze is longer */
+#define SESSION_MS 20000 /* of calls that a busy machine must not end */
+#define STEPS 2          /* as many as a rank has generations */
 
 static struct cairn_model model;
 
@@ -44,7 +45,7 @@ static enum cairn_code open_rank(struct frozen *ret, struct cairn_world *world,
                                  struct cairn_error *err) {
     const struct cairn_open_options options =
         SIZED(cairn_open_options, .run = "llm/7b", .job = "job-1", .bytes = MODEL_RANK_BYTES,
-              .socket = world->sockets[0], .timeout_ms = CALL_MS);
+              .socket = world->sockets[0], .timeout_ms = SESSION_MS);
     ret->world = world;
     cairn_model_fill(&model, 5);
     return cairn_open(&options, &ret->session, NULL, err);
@@ -78,7 +79,7 @@ static enum cairn_code check(const struct frozen *frozen, uint64_t step, struct 
     return code;
 }
 
-static const struct cairn_save_options soon = {.size = sizeof(soon), .timeout_ms = CALL_MS};
+static const struct cairn_save_options soon = {.size = sizeof(soon), .timeout_ms = BEGIN_MS};
 
 static enum cairn_code begin(struct frozen *frozen, uint64_t step, struct cairn_error *err) {
     struct cairn_save **save = &frozen->saves[step - 1];
