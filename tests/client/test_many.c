@@ -7,7 +7,8 @@
 
 #define RANKS 256
 #define STEPS 3
-#ifdef __SANITIZE_THREAD__ /* which looks at each byte: as many threads and messages over fewer of them */
+/* ThreadSanitizer looks at each byte: as many threads and messages over fewer of them. */
+#ifdef __SANITIZE_THREAD__
 #define RANK_BYTES (192 * CAIRN_KIB)
 #define BUDGET "588MiB" /* 256 slabs of 2 MiB */
 #else
