@@ -483,7 +483,10 @@ enum cairn_code hand_seal_alone(const struct cairn_hand_save *save, uint32_t ran
 }
 
 void hand_fill(uint8_t *data, size_t size, uint64_t seed) {
-    for (size_t i = 0; i < size; i++) data[i] = (uint8_t)cairn_test_random(&seed);
+    for (size_t at = 0; at < size; at += sizeof(uint64_t)) {
+        uint64_t word = cairn_test_random(&seed);
+        memcpy(data + at, &word, cairn_min_u64(sizeof word, size - at));
+    }
 }
 
 enum cairn_code hand_wait(const struct cairn_hand_save *save, json_t **ret_version) {
