@@ -488,13 +488,12 @@ static enum cairn_code begin_without(struct cairn_save *save, enum cairn_code co
     return *ret_later || cairn_client_stopping(session) ? CAIRN_OK : code;
 }
 
-/* Without memory a save needs the uploader: one that is silent may be starved for a moment, so it
- * has as long as the successor of one that stops. True: it was silent, and speaks. The lock is
- * held. */
+/* Without memory a save needs the uploader, and one that is silent may only be starved, as by many
+ * ranks on few cores: a failed begin would fail the step for all. True: it speaks, maybe since
+ * before this call. The lock is held. */
 static bool await_voice(struct cairn_session *session, uint64_t deadline_ms) {
-    uint64_t until_ms = cairn_mono_ms() + CAIRN_CLIENT_RESTART_MS;
-    if (!session->locked.silent_since_ms) return false;
-    return cairn_client_heard(session, cairn_min_u64(deadline_ms, until_ms));
+    return session->locked.state == CAIRN_CLIENT_UP && cairn_client_heard(session, deadline_ms) &&
+           session->locked.state == CAIRN_CLIENT_UP && cairn_mono_ms() < deadline_ms;
 }
 
 static enum cairn_code begin(struct cairn_save *save, const struct cairn_save_options *options,
@@ -514,10 +513,11 @@ static enum cairn_code begin(struct cairn_save *save, const struct cairn_save_op
     bool later = false;
     cairn_lock_take(&session->lock);
     if (code) code = begin_without(save, code, &later);
-    if (code == CAIRN_UPLOADER_GONE && await_voice(session, deadline_ms)) {
+    while (code == CAIRN_UPLOADER_GONE && await_voice(session, deadline_ms)) {
         cairn_lock_give(&session->lock);
         code = cairn_client_save_begin_again(save, 0, false, deadline_ms, err);
         cairn_lock_take(&session->lock);
+        if (code) code = begin_without(save, code, &later);
     }
     cairn_lock_give(&session->lock);
     if (code || later) return code;

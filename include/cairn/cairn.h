@@ -374,7 +374,7 @@ struct cairn_save_options {
  * this or a later call, because the server decides for all ranks at once. While the uploader is
  * away the save begins in a free slab and is announced to the next uploader; without a free slab
  * the call returns CAIRN_UPLOADER_GONE within a second. One that is frozen (SIGSTOP) counts as away
- * after two seconds without an answer, for a begin without a free slab after ten more. */
+ * after two seconds without an answer; a begin without a free slab waits for it. */
 enum cairn_code cairn_save_begin(struct cairn_session *session, uint64_t step,
                                  const struct cairn_save_options *options, struct cairn_save **ret,
                                  struct cairn_error *err);
