@@ -851,6 +851,34 @@ static enum cairn_code read_box(const struct wanted *wanted,
     return CAIRN_OK;
 }
 
+/* Pieces one behind the other: a tensor's, or an object's, whose bytes stay as they are. */
+struct sequence {
+    const struct cairn_assembly_piece *pieces;
+    size_t count;
+    unsigned dtype; /* for pieces that are flipped */
+};
+
+static enum cairn_code read_sequence(const struct cairn_assembly *assembly,
+                                     const struct sequence *sequence, uint64_t from, char *into,
+                                     uint64_t size, struct cairn_error *err) {
+    for (size_t p = 0; p < sequence->count && size; p++) {
+        const struct cairn_assembly_piece *piece = &sequence->pieces[p];
+        if (from >= piece->size_bytes) {
+            from -= piece->size_bytes;
+            continue;
+        }
+        uint64_t some = cairn_min_u64(piece->size_bytes - from, size);
+        CAIRN_TRY(read_bytes(assembly, piece->input, piece->offset_bytes + from, into, (size_t)some,
+                             err));
+        (void)cairn_flip(sequence->dtype, into, (size_t)some, piece->flip);
+        into += some;
+        size -= some;
+        from = 0;
+    }
+    CAIRN_ASSERT(size == 0); /* assembly.h#1 */
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_assembly_read(const struct cairn_assembly *assembly,
                                     const struct cairn_assembly_tensor *tensor, uint64_t from,
                                     char *into, uint64_t size, struct cairn_error *err) {
@@ -876,42 +904,16 @@ enum cairn_code cairn_assembly_read(const struct cairn_assembly *assembly,
         CAIRN_ASSERT(done_bytes == size); /* assembly.h#1 */
         return CAIRN_OK;
     }
-    for (size_t p = 0; p < tensor->piece_count && size; p++) {
-        const struct cairn_assembly_piece *piece = &assembly->pieces[tensor->piece_first + p];
-        if (from >= piece->size_bytes) {
-            from -= piece->size_bytes;
-            continue;
-        }
-        uint64_t some = cairn_min_u64(piece->size_bytes - from, size);
-        CAIRN_TRY(read_bytes(assembly, piece->input, piece->offset_bytes + from, into, (size_t)some,
-                             err));
-        (void)cairn_flip(tensor->dtype, into, (size_t)some, piece->flip);
-        into += some;
-        size -= some;
-        from = 0;
-    }
-    CAIRN_ASSERT(size == 0); /* assembly.h#1 */
-    return CAIRN_OK;
+    const struct sequence whole = {&assembly->pieces[tensor->piece_first], tensor->piece_count,
+                                   tensor->dtype};
+    return read_sequence(assembly, &whole, from, into, size, err);
 }
 
 enum cairn_code cairn_assembly_read_object(const struct cairn_assembly *assembly,
                                            const struct cairn_assembly_object *object,
                                            uint64_t from, char *into, uint64_t size,
                                            struct cairn_error *err) {
-    for (size_t p = 0; p < object->piece_count && size; p++) {
-        const struct cairn_assembly_piece *piece =
-            &assembly->object_pieces[object->piece_first + p];
-        if (from >= piece->size_bytes) {
-            from -= piece->size_bytes;
-            continue;
-        }
-        uint64_t some = cairn_min_u64(piece->size_bytes - from, size);
-        CAIRN_TRY(read_bytes(assembly, piece->input, piece->offset_bytes + from, into, (size_t)some,
-                             err));
-        into += some;
-        size -= some;
-        from = 0;
-    }
-    CAIRN_ASSERT(size == 0);
-    return CAIRN_OK;
+    const struct sequence whole = {&assembly->object_pieces[object->piece_first],
+                                   object->piece_count, CAIRN_DTYPE_U8};
+    return read_sequence(assembly, &whole, from, into, size, err);
 }
